@@ -7,7 +7,7 @@ type Visibility struct {
 	// stands for in another operation. If it is nil, everything is shown. It is called
 	// concurrently.
 	Shows func(dev *Device, op Operation, tool *Tool) bool
-	// AllDevices is set if the caller is shown devices of which it may use nothing.
+	// AllDevices is set if the caller is shown devices even if it may use nothing of them.
 	AllDevices bool
 	// Version changes whenever Shows may return something else.
 	Version string
@@ -30,8 +30,8 @@ func (v Visibility) Item(dev *Device, m *Manifest, op Operation, name string) bo
 // anything stands for what a device without tools may offer later.
 var anything = &Tool{Name: "*", Effect: Reads}
 
-// Device reports whether a device is shown. An agent is shown a device of which it may
-// use anything. If nothing is known that it could use, reading decides.
+// Device reports whether a device is shown. An agent is shown a device if it may use
+// anything of it. If nothing is known that it could use, reading decides.
 func (v Visibility) Device(dev *Device, m *Manifest) bool {
 	if v.Shows == nil || v.AllDevices {
 		return true

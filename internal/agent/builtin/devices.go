@@ -63,8 +63,8 @@ const (
 	maxPage     = 1000
 )
 
-// ListDevices returns the tool list_devices. People see all devices, and agents those of
-// which they may use anything.
+// ListDevices returns the tool list_devices. People see all devices, and agents see a
+// device if they may use anything of it.
 func ListDevices(fleet Fleet, see See) Tool {
 	const text = "Returns all devices with state, model and transport."
 	return Typed("list_devices", text, ferrule.Reads, func(_ context.Context, call *ferrule.Call, in ListDevicesInput) (ListDevicesOutput, error) {

@@ -74,8 +74,8 @@ func TestHiddenTools(t *testing.T) {
 	}
 }
 
-// TestHiddenDevices checks that a device of which nothing may be used is absent for an
-// agent, and that a folded tool names only devices for which it is shown.
+// TestHiddenDevices checks that a device is absent for an agent that may use nothing of
+// it, and that a folded tool names only devices for which it is shown.
 func TestHiddenDevices(t *testing.T) {
 	c := some(6)
 	m := manifest("board", "read", "write")
@@ -89,7 +89,7 @@ func TestHiddenDevices(t *testing.T) {
 		t.Error("a hidden device is shown")
 	}
 	if _, _, ok := see.Lookup("a-2"); !ok {
-		t.Error("a device is hidden of which a tool may be used")
+		t.Error("a device is hidden although one of its tools may be used")
 	}
 	if ids, total := see.Complete("a", 10); strings.Join(ids, " ") != "a-0 a-2 a-3 a-4" || total != 4 {
 		t.Errorf("completed %v of %d", ids, total)

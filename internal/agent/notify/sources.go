@@ -37,9 +37,9 @@ var gatewayPrincipal = ferrule.Principal{Role: ferrule.Gateway, Name: "subscript
 // sources are where changes come from. A resource is subscribed to at its device, and
 // a device is sampled, once, however many subscribers there are.
 type sources struct {
-	subscriber string                                  // this gateway, towards devices
-	call       func(call *ferrule.Call) error          // sends a call to a device
-	since      func(device string) (at int64, ok bool) // since when it is online
+	subscriber string                                              // this gateway, towards devices
+	call       func(ctx context.Context, call *ferrule.Call) error // sends a call to a device
+	since      func(device string) (at int64, ok bool)             // since when it is online
 	changed    func(Topic)
 	samples    Sampler
 	sampled    func(device string, r ferrule.Reading)
@@ -76,8 +76,8 @@ func newSources(n *Notifier) *sources {
 	return &sources{
 		subscriber: rand.Text(), resources: make(map[Topic]*resourceSource), sampling: make(map[string]*sampledDevice),
 		samples: n.config.Samples, sampled: n.sampled, changed: n.Changed,
-		call: func(call *ferrule.Call) error {
-			_, err := n.config.Handle(context.Background(), call)
+		call: func(ctx context.Context, call *ferrule.Call) error {
+			_, err := n.config.Handle(ctx, call)
 			return err
 		},
 		since: func(device string) (int64, bool) {
@@ -163,7 +163,8 @@ func (s *sources) acquireResource(ctx context.Context, who ferrule.Principal, t 
 		if r.subscribed && r.permitted[who] {
 			return nil
 		}
-		err := s.subscribe(t, r, who)
+		// The call goes on if the caller leaves. Its context says which program the caller is.
+		err := s.subscribe(context.WithoutCancel(ctx), t, r, who)
 		if err != nil {
 			r.users--
 		} else {
@@ -203,12 +204,12 @@ func (s *sources) wait(ctx context.Context, busy chan struct{}) error {
 }
 
 // subscribe calls the device. It is called with mu held, and releases it meanwhile.
-func (s *sources) subscribe(t Topic, r *resourceSource, who ferrule.Principal) error {
+func (s *sources) subscribe(ctx context.Context, t Topic, r *resourceSource, who ferrule.Principal) error {
 	since, _ := s.since(t.Device)
 	r.called = time.Now()
 	r.busy = make(chan struct{})
 	s.mu.Unlock()
-	err := s.call(&ferrule.Call{Principal: who, Device: t.Device, Operation: ferrule.Subscribe, Tool: t.URI, Subscriber: s.subscriber})
+	err := s.call(ctx, &ferrule.Call{Principal: who, Device: t.Device, Operation: ferrule.Subscribe, Tool: t.URI, Subscriber: s.subscriber})
 	s.mu.Lock()
 	close(r.busy)
 	r.busy = nil
@@ -239,7 +240,7 @@ func (s *sources) settle(t Topic, r *resourceSource) {
 		r.subscribed = false
 		r.busy = make(chan struct{})
 		go func() {
-			s.call(&ferrule.Call{Principal: gatewayPrincipal, Device: t.Device, Operation: ferrule.Unsubscribe, Tool: t.URI, Subscriber: s.subscriber}) // if it fails, the device reports in vain
+			s.call(context.Background(), &ferrule.Call{Principal: gatewayPrincipal, Device: t.Device, Operation: ferrule.Unsubscribe, Tool: t.URI, Subscriber: s.subscriber}) // if it fails, the device reports in vain
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			close(r.busy)
@@ -281,7 +282,7 @@ func (s *sources) renewResource(t Topic, r *resourceSource) {
 		return
 	}
 	before := *r
-	err := s.subscribe(t, r, gatewayPrincipal)
+	err := s.subscribe(context.Background(), t, r, gatewayPrincipal)
 	interrupted := !before.subscribed || before.since != r.since
 	s.settle(t, r)
 	s.mu.Unlock()

@@ -87,7 +87,7 @@ func TestResourceRace(t *testing.T) {
 		var state, calls atomic.Int64
 		s := &sources{
 			resources: make(map[Topic]*resourceSource), since: func(string) (int64, bool) { return 1, true }, changed: func(Topic) {},
-			call: func(call *ferrule.Call) error {
+			call: func(_ context.Context, call *ferrule.Call) error {
 				calls.Add(1)
 				time.Sleep(time.Millisecond)
 				change := int64(1)
@@ -121,7 +121,7 @@ func TestResourceRace(t *testing.T) {
 		if len(s.resources) != 0 || state.Load() != 0 || calls.Load() < 2 {
 			t.Errorf("%d resources are left after %d calls", len(s.resources), calls.Load())
 		}
-		s.call = func(*ferrule.Call) error { return nil }
+		s.call = func(context.Context, *ferrule.Call) error { return nil }
 		for i := range maxDeviceResources + 1 {
 			err := s.acquire(t.Context(), gatewayPrincipal, Topic{Device: "robot", URI: fmt.Sprint(i)})
 			if (err == nil) != (i < maxDeviceResources) {
@@ -142,7 +142,7 @@ func TestRenew(t *testing.T) {
 			subscriber: "gateway", resources: make(map[Topic]*resourceSource),
 			since:   func(string) (int64, bool) { return since.Load(), since.Load() > 0 },
 			changed: func(Topic) { changes.Add(1) },
-			call: func(call *ferrule.Call) error {
+			call: func(_ context.Context, call *ferrule.Call) error {
 				if call.Subscriber != "gateway" {
 					t.Errorf("the subscriber is %q", call.Subscriber)
 				}

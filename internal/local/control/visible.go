@@ -39,8 +39,8 @@ func (s *Server) watchFor(agent *ferrule.Client, q *queue) (changed <-chan struc
 // when one follows the other.
 type feed struct{ *queue }
 
-// shownManifests makes manifests without what is hidden. Devices of which the same is
-// shown share one, as they share the whole one.
+// shownManifests makes manifests without what is hidden. Devices that
+// show the same share one, as they share the whole one.
 type shownManifests struct {
 	made map[shownKey]*ferrule.Manifest
 }
