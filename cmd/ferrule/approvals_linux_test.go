@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -19,25 +22,12 @@ import (
 	"github.com/ferrulehq/ferrule/internal/local/control"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/model"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
+	"github.com/ferrulehq/ferrule/internal/testenv/uno"
 )
 
 var approvalKills = flag.Int("approval-kills", 3, "how often TestApprovalKilled kills the gateway")
-
-// guarded makes tools of a board dangerous, by an overlay in a directory.
-func guarded(t *testing.T, dir string, tools ...string) {
-	t.Helper()
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	file := "match: {protocol: mcpu}\ntools:\n"
-	for _, tool := range tools {
-		file += "  " + tool + ": {effect: endangers}\n"
-	}
-	if err := os.WriteFile(filepath.Join(dir, "guarded.yaml"), []byte(file), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // TestApprovalKilled kills the gateway between the approval of a call and its execution,
 // at random moments. The agent calls again, with the same arguments: however often it
@@ -47,7 +37,7 @@ func TestApprovalKilled(t *testing.T) {
 		t.Skip("takes several seconds")
 	}
 	n := newNode(t, "a", 1, "")
-	guarded(t, filepath.Join(n.data, "overlays"), "pulse")
+	guarded(t, filepath.Join(n.data, "overlays"), "pulse") // next to its configuration
 	n.start()
 	n.reaches("a-0", 30*time.Second)
 	board := n.boards.Boards[0]
@@ -150,6 +140,9 @@ func (n *upNode) waitsFor(token string) (id string) {
 // another. The other node asks. Every node lists the request and answers it, the agent gets
 // progress, and the wait is not part of the time of the call.
 func TestApprovalOnOtherNode(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes several seconds")
+	}
 	servers := natscluster.Start(t, natscluster.Options{Size: 1})
 	overlays := t.TempDir()
 	guarded(t, overlays, "gpio_write")
@@ -245,4 +238,64 @@ func TestApprovalOnOtherNode(t *testing.T) {
 	if err != nil || intents != 1 {
 		t.Errorf("%d intents, %v", intents, err)
 	}
+}
+
+// TestApprovalOfClaude has Claude Code, with a stand-in for its model, switch the LED of a
+// board by a tool that is guarded. The call waits until `ferrule approve` lets it through;
+// after `ferrule deny`, the LED does not change.
+func TestApprovalOfClaude(t *testing.T) {
+	dir := os.Getenv("FERRULE_TEST_AGENTS")
+	if dir == "" {
+		t.Skip("FERRULE_TEST_AGENTS is not set: see internal/testenv/agents")
+	}
+	at := slices.IndexFunc(programs, func(p agentProgram) bool { return p.name == "claude" })
+	path := filepath.Join(dir, "bin", "claude")
+	if _, err := os.Stat(path); err != nil || at < 0 {
+		t.Skip("Claude Code is not installed")
+	}
+	files := t.TempDir()
+	guarded(t, filepath.Join(files, "overlays"), "gpio_write")
+	writeFile(t, filepath.Join(files, "ferrule.yaml"), "policy: {preset: careful}\n")
+	board := uno.Start(t, uno.Options{Link: filepath.Join(t.TempDir(), "uno")})
+	address, log := upWith(t, board, "--config", filepath.Join(files, "ferrule.yaml"))
+	person := func(args ...string) string {
+		t.Helper()
+		out, err := exec.Command("ferrule", append(args, "--data", filepath.Dir(log))...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%q: %v: %s", args, err, out)
+		}
+		return string(out)
+	}
+	m := model.Start(t)
+	args, env := programs[at].command(t, files, m.URL(), mcpServer{url: address}, "Switch the LED on.")
+	run := programs[at].start(t, path, files, append(env, outward(m.URL())...), args)
+	ctx, cancel := context.WithTimeout(run.ended, 3*time.Minute)
+	defer cancel()
+	tool := m.Offered(ctx, "uno__gpio_write")
+	for _, answer := range []string{"approve", "deny"} {
+		on := answer == "approve" // then off, which is denied
+		before := len(board.Edges("B5"))
+		result := make(chan string, 1)
+		go func() { result <- m.Call(ctx, tool, fmt.Sprintf(`{"pin":13,"value":%t}`, on)) }()
+		var request string
+		eventually(t, time.Minute, "the call of Claude Code waits", func() bool {
+			request = regexp.MustCompile(`Request +([a-z0-9]{5})`).FindString(person("approvals"))
+			return request != ""
+		})
+		if edges := board.Edges("B5"); len(edges) != before {
+			t.Fatalf("the LED changed without an answer: %v", edges)
+		}
+		person(answer, strings.Fields(request)[1])
+		said := <-result
+		if on {
+			board.WaitPin("B5", true)
+			continue
+		}
+		if !strings.Contains(said, "was denied by person:") || len(board.Edges("B5")) != before {
+			t.Errorf("denied: %s, %v", said, board.Edges("B5"))
+		}
+	}
+	m.Say(ctx, "I may not switch it off.")
+	run.wait(ctx)
+	t.Log(greeting(t, log))
 }
