@@ -158,8 +158,9 @@ func TestAgents(t *testing.T) {
 	}
 }
 
-// upWith runs `ferrule up` with a board, and returns its address and its log.
-func upWith(t *testing.T, board *uno.Board) (url, log string) {
+// upWith runs `ferrule up` with a board and more arguments, and returns its address and its
+// log, which is in its data directory.
+func upWith(t *testing.T, board *uno.Board, more ...string) (url, log string) {
 	t.Helper()
 	data := t.TempDir()
 	log = filepath.Join(data, "up.log")
@@ -168,7 +169,7 @@ func upWith(t *testing.T, board *uno.Board) (url, log string) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	cmd := exec.Command("ferrule", "up", "-v", "--listen", "127.0.0.1:0", "--data", data, "--serial", "uno="+board.Path())
+	cmd := exec.Command("ferrule", append([]string{"up", "-v", "--listen", "127.0.0.1:0", "--data", data, "--serial", "uno=" + board.Path()}, more...)...)
 	cmd.Stderr = file
 	startProcess(t, cmd)
 	eventually(t, 30*time.Second, "the board is online", func() bool {

@@ -223,7 +223,7 @@ func (a *Approvals) Run(ctx context.Context) error {
 	}
 }
 
-// request is a Record with what is not stored.
+// request is a Record with what is not stored. All but ID and Binding is guarded by mu.
 type request struct {
 	Record
 	key     string
@@ -490,7 +490,7 @@ func (a *Approvals) answer(r *request, by string, answer Answer) (ferrule.Approv
 		return ferrule.Approval{}, ferrule.Errorf(ferrule.Denied, "%s is not approved, because the approval cannot be stored: %w", a.fullID(r.ID), err).
 			WithHint("check that the disk of the data directory is not full, then approve it again")
 	}
-	r.Record, r.state = next, allowed
+	r.By, r.Standing, r.Expires, r.Link, r.state = next.By, next.Standing, next.Expires, next.Link, allowed
 	r.alert()
 	a.tell(r, message)
 	select {

@@ -17,7 +17,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/guard/approval"
 )
 
-var misuseRounds = flag.Int("misuse-rounds", 2000, "rounds of TestMisuse")
+var misuseRounds = flag.Int("misuse-rounds", 1000, "rounds of TestMisuse")
 
 // TestMisuse runs random calls, answers, changes and crashes, and counts what reaches the
 // device. An execution is wrong if no person approved exactly this call, or if the approval

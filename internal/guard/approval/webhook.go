@@ -79,7 +79,7 @@ func (a *Approvals) notifyAll() {
 			a.parts.Log.Warn("approvals: the webhook is not told about a request", "device", r.Device, "tool", r.Tool, "err", err)
 			continue
 		}
-		r.Record = next
+		r.Link = next.Link
 		a.notify(r, token)
 	}
 }

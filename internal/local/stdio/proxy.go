@@ -322,7 +322,7 @@ const patience = 10 * time.Second
 // that is harmless.
 func (p *Proxy) handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 	p.awaitReady(ctx)
-	until := time.Now().Add(patience)
+	var until time.Time      // when patience ends; a call may have waited for approval before
 	var maybe *ferrule.Error // of the first attempt, if it may have run
 	for first := true; ; first = false {
 		changed := p.nextChange()
@@ -332,6 +332,9 @@ func (p *Proxy) handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result
 			return result, nil
 		}
 		e := asSeenByAgent(ctx, call, err)
+		if first {
+			until = time.Now().Add(patience)
+		}
 		switch {
 		case e.MayHaveRun():
 			if maybe != nil || !p.repeatable(call) || !p.gone(used) {

@@ -126,6 +126,27 @@ func TestPatience(t *testing.T) {
 	})
 }
 
+// TestLongWait checks that a call which waited long, for example for approval, is sent to
+// the next gateway when the first ends.
+func TestLongWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProxyWithRobot()
+		p.connect(func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
+			time.Sleep(4 * time.Minute)
+			return nil, ferrule.Errorf(ferrule.Cancelled, "cancelled while it waited for approval")
+		})
+		var calls int
+		time.AfterFunc(4*time.Minute, func() {
+			p.disconnect()
+			time.Sleep(5 * time.Second)
+			p.connect(outcomesOf(&calls, nil))
+		})
+		if _, err := p.handle(t.Context(), &ferrule.Call{Device: "robot", Tool: "move"}); err != nil || calls != 1 {
+			t.Errorf("%d tries: %v", calls, err)
+		}
+	})
+}
+
 // TestGrace checks that a device which the next gateway has yet to connect to stays online
 // for the agent, for a while.
 func TestGrace(t *testing.T) {
