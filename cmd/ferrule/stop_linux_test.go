@@ -26,7 +26,10 @@ import (
 	"github.com/ferrulehq/ferrule/thing"
 )
 
-var stops = flag.Int("stops", 20, "how many rounds TestStop has")
+var (
+	stops       = flag.Int("stops", 20, "how many rounds TestStop has")
+	stopCallers = flag.Int("stop-callers", 5, "how many callers TestStop has for each device on each node")
+)
 
 // striker is a device that records when it changed something, and how often it was
 // stopped.
@@ -297,7 +300,7 @@ func TestStop(t *testing.T) {
 		}
 		eventually(t, time.Minute, "nodes see each other", func() bool { return len(n.Cluster.State().Nodes) == 2 })
 	}
-	load := startStrikes(nodes, 15) // 270 calls in flight
+	load := startStrikes(nodes, *stopCallers) // for each of 6 devices on 3 nodes
 	defer func() { load.end(t) }()
 	var slowest, late time.Duration
 	lateStrikes := 0
