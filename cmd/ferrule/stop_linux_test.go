@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -158,6 +159,7 @@ func (n *stopNode) isStopped() bool { return n.Stop.Stopped().Everything() }
 
 // strikes are calls to all strikers from all nodes, all the time.
 type strikes struct {
+	name     string // makes its tokens different from others
 	strikers map[string]*striker
 	workers  int
 	done     chan struct{}
@@ -170,7 +172,7 @@ type strikes struct {
 }
 
 func startStrikes(nodes []*stopNode, each int) *strikes {
-	s := &strikes{strikers: make(map[string]*striker), done: make(chan struct{}), outcomes: make(map[string]error)}
+	s := &strikes{name: rand.Text(), strikers: make(map[string]*striker), done: make(chan struct{}), outcomes: make(map[string]error)}
 	for _, n := range nodes {
 		for id, device := range n.strikers {
 			s.strikers[id] = device
@@ -198,7 +200,7 @@ func (s *strikes) run(n *stopNode, device string, worker int) {
 			return
 		default:
 		}
-		token := fmt.Sprintf("%d-%d", worker, i)
+		token := fmt.Sprintf("%s-%d-%d", s.name, worker, i)
 		err := n.strike(device, token)
 		if err == nil {
 			s.ran.Add(1)
