@@ -287,12 +287,13 @@ func TestStop(t *testing.T) {
 		t.Skip("slow")
 	}
 	servers := natscluster.Start(t, natscluster.Options{})
+	join := func(c *config.Config) {
+		c.Cluster.Mode, c.Cluster.Tenant, c.Cluster.Secret, c.Cluster.Shards = "join", "acme", servers.Secret, 4
+		c.Cluster.Servers = strings.Split(servers.URLsAs("acme-operator"), ",")
+	}
 	var nodes []*stopNode
 	for _, name := range []string{"a", "b", "c"} {
-		nodes = append(nodes, newStopNode(t, name, 2, func(c *config.Config) {
-			c.Cluster.Mode, c.Cluster.Tenant, c.Cluster.Secret, c.Cluster.Shards = "join", "acme", servers.Secret, 4
-			c.Cluster.Servers = strings.Split(servers.URLsAs("acme-operator"), ",")
-		}))
+		nodes = append(nodes, newStopNode(t, name, 2, join))
 	}
 	for _, n := range nodes {
 		for _, other := range nodes {
@@ -367,6 +368,12 @@ func TestStop(t *testing.T) {
 		eventually(t, 90*time.Second, "stopped when NATS is back", n.isStopped)
 	}
 	load.allDenied(t)
+
+	fresh := newStopNode(t, "d", 1, join) // it learns of the stop before it serves others
+	eventually(t, time.Minute, "a new node has joined", func() bool { return fresh.Cluster.State().Working })
+	if !fresh.isStopped() {
+		t.Error("a node that joined is not stopped")
+	}
 
 	data := nodes[2].data
 	again := &stopNode{cfg: nodes[2].cfg, strikers: nodes[2].strikers}
