@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -26,7 +27,10 @@ import (
 	"github.com/ferrulehq/ferrule/thing"
 )
 
-var stops = flag.Int("stops", 20, "how many rounds TestStop has")
+var (
+	stops       = flag.Int("stops", 20, "how many rounds TestStop has")
+	stopCallers = flag.Int("stop-callers", 5, "how many callers TestStop has for each device on each node")
+)
 
 // striker is a device that records when it changed something, and how often it was
 // stopped.
@@ -155,6 +159,7 @@ func (n *stopNode) isStopped() bool { return n.Stop.Stopped().Everything() }
 
 // strikes are calls to all strikers from all nodes, all the time.
 type strikes struct {
+	name     string // makes its tokens different from others
 	strikers map[string]*striker
 	workers  int
 	done     chan struct{}
@@ -167,7 +172,7 @@ type strikes struct {
 }
 
 func startStrikes(nodes []*stopNode, each int) *strikes {
-	s := &strikes{strikers: make(map[string]*striker), done: make(chan struct{}), outcomes: make(map[string]error)}
+	s := &strikes{name: rand.Text(), strikers: make(map[string]*striker), done: make(chan struct{}), outcomes: make(map[string]error)}
 	for _, n := range nodes {
 		for id, device := range n.strikers {
 			s.strikers[id] = device
@@ -195,7 +200,7 @@ func (s *strikes) run(n *stopNode, device string, worker int) {
 			return
 		default:
 		}
-		token := fmt.Sprintf("%d-%d", worker, i)
+		token := fmt.Sprintf("%s-%d-%d", s.name, worker, i)
 		err := n.strike(device, token)
 		if err == nil {
 			s.ran.Add(1)
@@ -282,12 +287,13 @@ func TestStop(t *testing.T) {
 		t.Skip("slow")
 	}
 	servers := natscluster.Start(t, natscluster.Options{})
+	join := func(c *config.Config) {
+		c.Cluster.Mode, c.Cluster.Tenant, c.Cluster.Secret, c.Cluster.Shards = "join", "acme", servers.Secret, 4
+		c.Cluster.Servers = strings.Split(servers.URLsAs("acme-operator"), ",")
+	}
 	var nodes []*stopNode
 	for _, name := range []string{"a", "b", "c"} {
-		nodes = append(nodes, newStopNode(t, name, 2, func(c *config.Config) {
-			c.Cluster.Mode, c.Cluster.Tenant, c.Cluster.Secret, c.Cluster.Shards = "join", "acme", servers.Secret, 4
-			c.Cluster.Servers = strings.Split(servers.URLsAs("acme-operator"), ",")
-		}))
+		nodes = append(nodes, newStopNode(t, name, 2, join))
 	}
 	for _, n := range nodes {
 		for _, other := range nodes {
@@ -297,7 +303,7 @@ func TestStop(t *testing.T) {
 		}
 		eventually(t, time.Minute, "nodes see each other", func() bool { return len(n.Cluster.State().Nodes) == 2 })
 	}
-	load := startStrikes(nodes, 15) // 270 calls in flight
+	load := startStrikes(nodes, *stopCallers) // for each of 6 devices on 3 nodes
 	defer func() { load.end(t) }()
 	var slowest, late time.Duration
 	lateStrikes := 0
@@ -362,6 +368,12 @@ func TestStop(t *testing.T) {
 		eventually(t, 90*time.Second, "stopped when NATS is back", n.isStopped)
 	}
 	load.allDenied(t)
+
+	fresh := newStopNode(t, "d", 1, join) // it learns of the stop before it serves others
+	eventually(t, time.Minute, "a new node has joined", func() bool { return fresh.Cluster.State().Working })
+	if !fresh.isStopped() {
+		t.Error("a node that joined is not stopped")
+	}
 
 	data := nodes[2].data
 	again := &stopNode{cfg: nodes[2].cfg, strikers: nodes[2].strikers}

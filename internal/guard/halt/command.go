@@ -15,7 +15,7 @@ import (
 
 // Time limits of a stop.
 const (
-	ackTime  = time.Second     // for other nodes to acknowledge
+	ackTime  = 3 * time.Second // for other nodes to acknowledge; they deny as soon as they hear
 	saveTime = time.Second     // for the disk
 	toolTime = 5 * time.Second // for a stop tool
 )
@@ -256,12 +256,12 @@ func (s *Stop) announce(ctx context.Context, orders []Order, wait bool) <-chan [
 	out := make(chan []NodeResult, 1)
 	var mu sync.Mutex
 	got := make(map[string]*NodeResult)
-	acked, done := make(map[string]int), make(map[string]int)
+	acked, done, unsent := make(map[string]int), make(map[string]int), 0
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ackTime+toolTime)
 	check := make(chan struct{}, 1)
 	for _, o := range orders {
 		go func() {
-			s.options.Records.Announce(ctx, o.key(), o.encode(), func(node string, data []byte) {
+			err := s.options.Records.Announce(ctx, o.key(), o.encode(), func(node string, data []byte) {
 				var a ack
 				if json.Unmarshal(data, &a) != nil {
 					return
@@ -287,7 +287,16 @@ func (s *Stop) announce(ctx context.Context, orders []Order, wait bool) <-chan [
 				case check <- struct{}{}:
 				default:
 				}
-			}) // what cannot be sent is in the records, and written later
+			})
+			if err != nil { // the order is in the records, and written later
+				mu.Lock()
+				unsent++
+				mu.Unlock()
+				select {
+				case check <- struct{}{}:
+				default:
+				}
+			}
 		}()
 	}
 	go func() {
@@ -298,7 +307,7 @@ func (s *Stop) announce(ctx context.Context, orders []Order, wait bool) <-chan [
 			mu.Lock()
 			defer mu.Unlock()
 			for _, node := range nodes {
-				if acked[node] < len(orders) && waiting || acked[node] > 0 && done[node] < len(orders) && wait {
+				if acked[node] < len(orders) && waiting && unsent < len(orders) || acked[node] > 0 && done[node] < len(orders) && wait {
 					return false
 				}
 			}

@@ -499,11 +499,12 @@ func TestStopTools(t *testing.T) {
 // TestUnreachable: a node that does not answer is reported; it stops when it hears of it,
 // and a stop that was made meanwhile is not undone by an earlier resume.
 func TestUnreachable(t *testing.T) {
+	synctest.Test(t, testUnreachable)
+}
+
+func testUnreachable(t *testing.T) {
 	net := newNetwork()
-	if testing.Short() {
-		t.Skip("slow")
-	}
-	t.Parallel()
+	defer time.Sleep(2 * (ackTime + toolTime)) // what is in the background ends
 	others := func() []string { return []string{"south"} }
 	north := newStop(t, func(o *Options) { o.Node, o.Records, o.Nodes = "north", net.join("north"), others })
 	south := newStop(t, func(o *Options) {
@@ -512,7 +513,7 @@ func TestUnreachable(t *testing.T) {
 	net.nodes["south"].cut.Store(true)
 	began := time.Now()
 	r := halted(t, north, "")
-	if took := time.Since(began); took > 3*time.Second || len(r.Nodes) != 1 || r.Nodes[0].Acknowledged {
+	if took := time.Since(began); took > ackTime || len(r.Nodes) != 1 || r.Nodes[0].Acknowledged {
 		t.Errorf("after %v: %+v", took, r.Nodes)
 	}
 	if enters(south, "pump") != nil {
