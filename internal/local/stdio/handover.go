@@ -2,6 +2,7 @@ package stdio
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"time"
 
@@ -73,7 +74,7 @@ func (p *Proxy) host(ctx context.Context) error {
 	p.samples.use(g.Samples)
 	defer p.samples.use(nil)
 	p.Synced()
-	p.connect(g.Handle)
+	p.connect(newSession(), g.Handle)
 	p.server.HandleMissed(0) // events and readings between the two gateways
 	var drain func()
 	err = g.Run(hosting, func(ctx context.Context) error {
@@ -110,8 +111,9 @@ func (p *Proxy) join(ctx context.Context) error {
 	p.beginSync()
 	defer p.keepWatching(ctx, client, "notifications of devices are not received", control.Subscription{Event: p.server.HandleEvent, Missed: p.server.HandleMissed})()
 	defer p.samples.use(nil)
+	session := newSession()                                                                         // it ends with this connection
 	requests := append(append([]control.DeviceRequest{}, p.parts.Requests...), p.lastRequests()...) // duplicates are harmless
-	err = client.WatchFleet(ctx, p.session, requests, joined{p, client.Handle, p.samplesOf(ctx, client)})
+	err = client.WatchFleet(ctx, session, requests, joined{p, session, client.Handle, p.samplesOf(ctx, client)})
 	switch {
 	case errors.Is(err, control.ErrVersion), errors.Is(err, control.ErrNotAllowed):
 		return err
@@ -121,9 +123,12 @@ func (p *Proxy) join(ctx context.Context) error {
 	return nil
 }
 
+func newSession() string { return "process-" + rand.Text() }
+
 // joined is a proxy that has joined the gateway of another process.
 type joined struct {
 	*Proxy
+	session string
 	handle  ferrule.Handler
 	samples server.Sampler
 }
@@ -137,7 +142,7 @@ func (j joined) Refused(reason string) {
 func (j joined) Synced() {
 	j.parts.Log.Info("joined the running gateway")
 	j.Proxy.Synced()
-	j.connect(j.handle)
+	j.connect(j.session, j.handle)
 	j.Proxy.samples.use(j.samples)
 	j.server.HandleMissed(0) // readings between the two gateways
 	j.setReady()

@@ -16,7 +16,6 @@ package stdio
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"io"
 	"log/slog"
@@ -50,7 +49,6 @@ type Parts struct {
 // Proxy serves one agent.
 type Proxy struct {
 	parts   Parts
-	session string // of all calls: the agent is gone when this process is
 	catalog *catalog.Catalog
 	server  *server.Server
 	samples samples
@@ -69,7 +67,10 @@ type Proxy struct {
 // route leads to one gateway. It counts the calls in flight.
 type route struct {
 	handle ferrule.Handler
-	calls  sync.WaitGroup
+	// session is that of all calls by this route: to the gateway, the agent is gone when
+	// this process is.
+	session string
+	calls   sync.WaitGroup
 }
 
 // absence is the state of a device that may be back in a moment.
@@ -81,7 +82,7 @@ type absence struct {
 // New builds a proxy. It starts nothing.
 func New(parts Parts) *Proxy {
 	p := &Proxy{
-		parts: parts, session: "process-" + rand.Text(), catalog: catalog.New(parts.Catalog),
+		parts: parts, catalog: catalog.New(parts.Catalog),
 		changed: make(chan struct{}), ready: make(chan struct{}),
 		known: make(map[string]bool), missing: make(map[string]*absence),
 	}
@@ -191,10 +192,10 @@ func (p *Proxy) Synced() {
 }
 
 // connect sends calls to a gateway from now on.
-func (p *Proxy) connect(handle ferrule.Handler) {
+func (p *Proxy) connect(session string, handle ferrule.Handler) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.route = &route{handle: handle}
+	p.route = &route{handle: handle, session: session}
 	p.wake()
 }
 
@@ -242,7 +243,6 @@ const patience = 10 * time.Second
 // that is harmless.
 func (p *Proxy) handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 	p.awaitReady(ctx)
-	call.Session = p.session
 	until := time.Now().Add(patience)
 	var maybe *ferrule.Error // of the first attempt, if it may have run
 	for first := true; ; first = false {
@@ -286,6 +286,7 @@ func (p *Proxy) try(ctx context.Context, call *ferrule.Call) (*ferrule.Result, *
 	p.mu.Lock()
 	r := p.route
 	if r != nil {
+		call.Session = r.session
 		r.calls.Add(1)
 		defer r.calls.Done()
 	}
