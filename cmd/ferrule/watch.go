@@ -151,6 +151,8 @@ func eventText(e ferrule.Event) string {
 		text = "was found and is not adopted: " + e.Reason
 	case ferrule.Quarantined:
 		text = "has tools that cannot be used: " + strings.Join(e.Tools, ", ")
+	case ferrule.WasStopped, ferrule.WasResumed:
+		text = map[bool]string{true: "everything ", false: ""}[e.Device == ferrule.GatewayID] + "is " + e.Reason
 	case ferrule.Notified:
 		text = strings.TrimSpace(fmt.Sprintf("sent %s %s", e.Method, e.Params))
 	}

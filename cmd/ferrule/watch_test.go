@@ -20,6 +20,8 @@ func TestEventText(t *testing.T) {
 		{ferrule.Event{Type: ferrule.Gone, Reason: "it was\nunplugged"}, "is offline: it was unplugged"},
 		{ferrule.Event{Type: ferrule.ChangedKind, Kind: "0123456789abcdef", Previous: "fedcba9876543210"}, "changed its Kind from fedcba987654 to 0123456789ab"},
 		{ferrule.Event{Type: ferrule.PendingFound, Reason: "`ferrule adopt toy` trusts it"}, "was found and is not adopted: `ferrule adopt toy` trusts it"},
+		{ferrule.Event{Type: ferrule.WasStopped, Device: "robot", Reason: "stopped by person:ann: why"}, "is stopped by person:ann: why"},
+		{ferrule.Event{Type: ferrule.WasResumed, Device: ferrule.GatewayID, Reason: "resumed by person:ann"}, "everything is resumed by person:ann"},
 		{ferrule.Event{Type: ferrule.Quarantined, Tools: []string{"a", "b"}}, "has tools that cannot be used: a, b"},
 		{ferrule.Event{Type: ferrule.Notified, Method: "state", Params: []byte(`{"new":1}`)}, `sent state {"new":1}`},
 		{ferrule.Event{Type: ferrule.Notified, Method: "state"}, "sent state"},

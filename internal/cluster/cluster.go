@@ -211,6 +211,10 @@ func (c *Cluster) AddDeviceEvent(e ferrule.Event) {
 	}
 }
 
+// AddEvent takes an event of this node that is not about the state of one device. It does
+// not block.
+func (c *Cluster) AddEvent(e ferrule.Event) { c.streams.AddEvent(e) }
+
 // Listen calls fn with every new event of the tenant. See streams.Streams.Listen.
 func (c *Cluster) Listen(fn func(ferrule.Event), only ...ferrule.EventType) (stop func()) {
 	return c.streams.Listen(fn, only...)

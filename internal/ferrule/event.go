@@ -40,6 +40,10 @@ const (
 	PendingFound EventType = "pending"     // it was found and is not adopted
 	Quarantined  EventType = "quarantined" // it has unusable tools
 	Notified     EventType = "notified"    // it sent a notification
+	// WasStopped and WasResumed say that its changes are denied, or permitted again. The
+	// device is GatewayID if that is so for everything.
+	WasStopped EventType = "stopped"
+	WasResumed EventType = "resumed"
 )
 
 // The limits of an Event.
@@ -60,7 +64,7 @@ func (e *Event) Bound() error {
 		return fmt.Errorf("params have %d bytes; limit is %d", n, MaxParams)
 	}
 	switch e.Type {
-	case Appeared, Gone, ChangedKind, PendingFound, Quarantined:
+	case Appeared, Gone, ChangedKind, PendingFound, Quarantined, WasStopped, WasResumed:
 		e.Method, e.Params = "", nil
 	case Notified:
 		if e.Method = Clean(e.Method, MaxMethod); e.Method == "" {

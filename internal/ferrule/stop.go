@@ -31,7 +31,7 @@ func WithSend(ctx context.Context, maySend func() error) context.Context {
 
 // MaySend must be called each time before a call is given to its device or to another
 // node. If it returns an error, the call was stopped and must not be sent. After it
-// returned nil, whoever stops the call waits for it to end.
+// returned nil, a stop waits for the call to end.
 func MaySend(ctx context.Context) error {
 	if maySend, ok := ctx.Value(sendKey{}).(func() error); ok {
 		return maySend()

@@ -10,7 +10,7 @@ func (g *Gateway) handleEvent(e ferrule.Event) {
 }
 
 // Watch implements control.Watcher. It calls fn with the events of a device, or of all if
-// device is empty, on this node and on others.
+// device is empty, on this node and on others. A stop of everything concerns each device.
 func (g *Gateway) Watch(device string, fn func(ferrule.Event)) (stop func(), err error) {
 	if device == "" {
 		return g.Cluster.Listen(fn), nil
@@ -20,7 +20,7 @@ func (g *Gateway) Watch(device string, fn func(ferrule.Event)) (stop func(), err
 		return nil, ferrule.UnknownDevice(device)
 	}
 	return g.Cluster.Listen(func(e ferrule.Event) {
-		if e.Device == dev.ID {
+		if e.Device == dev.ID || e.Device == ferrule.GatewayID {
 			fn(e)
 		}
 	}), nil

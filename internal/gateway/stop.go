@@ -15,7 +15,7 @@ import (
 func (g *Gateway) openStop() error {
 	g.Stop = halt.Open(halt.Options{
 		Dir: g.parts.Data, Node: g.node(), Records: g.Cluster.Shared(), Nodes: func() []string { return g.Cluster.State().Nodes },
-		Targets: g.ownTargets, Journal: g.Journal, Log: g.parts.Log,
+		Targets: g.ownTargets, Journal: g.Journal, Event: g.Cluster.AddEvent, Log: g.parts.Log,
 		Handle: func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 			return g.Pipeline.Handle(ctx, call)
 		},
@@ -59,6 +59,9 @@ func (s stopper) Halt(ctx context.Context, by ferrule.Principal, reason string, 
 		out.Ended += node.Ended
 		out.MayHaveRun += node.MayHaveRun
 		out.Notes = append(out.Notes, toolNotes(node.Tools, " on node "+node.Node)...)
+		if node.NotSaved != "" {
+			out.Notes = append(out.Notes, "node "+node.Node+" would not be stopped after a restart: "+node.NotSaved)
+		}
 	}
 	nodes(&out, report.Nodes, "it stops as soon as it hears of this")
 	if out.MayHaveRun > 0 {

@@ -73,9 +73,8 @@ func (n *node) join(t *testing.T, cfg engine.Config) (leave func()) {
 	go func() {
 		defer close(done)
 		for ctx.Err() == nil {
-			s, err := n.Open(ctx, e)
-			if err == nil {
-				err = s.Run(ctx)
+			if s, err := n.Open(ctx, e); err == nil {
+				s.Run(ctx)
 			}
 			if ctx.Err() == nil {
 				time.Sleep(10 * time.Millisecond)

@@ -26,7 +26,7 @@ func TestPage(t *testing.T) {
 	for _, reason := range []ferrule.GapReason{ferrule.Lost, ferrule.Unclear, ferrule.Restart, ferrule.Silent, ferrule.Dropped} {
 		page.Names(string(reason))
 	}
-	for _, event := range []ferrule.EventType{ferrule.Appeared, ferrule.Gone, ferrule.ChangedKind, ferrule.PendingFound, ferrule.Quarantined, ferrule.Notified} {
+	for _, event := range []ferrule.EventType{ferrule.Appeared, ferrule.Gone, ferrule.ChangedKind, ferrule.PendingFound, ferrule.Quarantined, ferrule.Notified, ferrule.WasStopped, ferrule.WasResumed} {
 		page.Says("| `" + string(event) + "` |")
 	}
 	page.Says(

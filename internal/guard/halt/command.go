@@ -15,7 +15,7 @@ import (
 
 // Time limits of a stop.
 const (
-	ackTime  = time.Second     // for other nodes to acknowledge
+	ackTime  = 3 * time.Second // for other nodes to acknowledge; they deny as soon as they hear
 	saveTime = time.Second     // for the disk
 	toolTime = 5 * time.Second // for a stop tool
 )
@@ -39,6 +39,8 @@ type NodeResult struct {
 	Ended        int          `json:"ended"`
 	MayHaveRun   int          `json:"may_have_run"`
 	Tools        []ToolResult `json:"tools,omitempty"`
+	// NotSaved is why that node would not be stopped after a restart; empty if it would.
+	NotSaved string `json:"not_saved,omitempty"`
 }
 
 // Report is what a stop did.
@@ -73,10 +75,9 @@ func (s *Stop) Halt(ctx context.Context, by ferrule.Principal, reason string, de
 		o, h := s.order(by, reason, device)
 		orders, halts = append(orders, o), append(halts, h)
 	}
-	saved := make(chan error, 1)
-	go func() { saved <- s.save() }()
 	for _, o := range orders {
 		s.record(ferrule.Stopped, o, by)
+		s.event(ferrule.WasStopped, o, o.String())
 		s.options.Log.Warn("changes are stopped", "device", cmp.Or(o.Device, "all"), "by", o.By, "reason", o.Reason)
 	}
 	heard := s.announce(ctx, orders, true)
@@ -85,14 +86,7 @@ func (s *Stop) Halt(ctx context.Context, by ferrule.Principal, reason string, de
 		<-h.drained
 		report.Ended += h.ended
 		report.MayHaveRun += h.mayRun
-	}
-	select {
-	case err := <-saved:
-		if err != nil {
-			report.NotSaved = err.Error()
-		}
-	case <-time.After(saveTime):
-		report.NotSaved = "the disk does not answer"
+		report.NotSaved = cmp.Or(h.notSaved(), report.NotSaved)
 	}
 	for _, h := range halts {
 		<-h.tools
@@ -100,6 +94,20 @@ func (s *Stop) Halt(ctx context.Context, by ferrule.Principal, reason string, de
 	}
 	report.Nodes = <-heard
 	return report, nil
+}
+
+// notSaved returns why a stop is not in the file, or "".
+func (h *halt) notSaved() string {
+	select {
+	case err := <-h.saved:
+		h.saved <- err // for others who ask
+		if err != nil {
+			return err.Error()
+		}
+		return ""
+	case <-time.After(saveTime):
+		return "the disk does not answer"
+	}
 }
 
 // full reports whether there is no room for more orders.
@@ -161,6 +169,7 @@ func (s *Stop) Resume(ctx context.Context, by ferrule.Principal, devices []strin
 	var resumed []string
 	for _, o := range over {
 		s.record(ferrule.Resumed, o, by)
+		s.event(ferrule.WasResumed, o, "resumed by "+by.String())
 		s.options.Log.Warn("changes are resumed", "device", cmp.Or(o.Device, "all"), "by", by.String())
 		if !slices.Contains(resumed, o.Device) {
 			resumed = append(resumed, o.Device)
@@ -168,6 +177,10 @@ func (s *Stop) Resume(ctx context.Context, by ferrule.Principal, devices []strin
 	}
 	slices.Sort(resumed)
 	return resumed, <-s.announce(ctx, over, false), nil
+}
+
+func (s *Stop) event(kind ferrule.EventType, o Order, reason string) {
+	s.options.Event(ferrule.Event{Time: time.Now(), Type: kind, Device: cmp.Or(o.Device, ferrule.GatewayID), Reason: reason})
 }
 
 // record writes to the journal. Nothing waits for it: the disk may be full or slow.
@@ -186,14 +199,24 @@ func (s *Stop) record(phase ferrule.Phase, o Order, by ferrule.Principal) {
 	}()
 }
 
-// save writes all orders to the file.
+// save writes all orders to the file, unless somebody else has done so meanwhile.
 func (s *Stop) save() error {
+	s.mu.Lock()
+	wanted := s.changes
+	s.mu.Unlock()
 	s.saving.Lock()
 	defer s.saving.Unlock()
+	if s.saved >= wanted {
+		return nil
+	}
 	s.mu.Lock()
-	all := maps.Clone(s.orders)
+	all, changes := maps.Clone(s.orders), s.changes
 	s.mu.Unlock()
-	return s.write(all)
+	err := s.write(all)
+	if err == nil {
+		s.saved = changes
+	}
+	return err
 }
 
 // write writes orders to the file. It is called with saving held.
@@ -218,6 +241,7 @@ func (s *Stop) write(orders map[place]Order) error {
 type ack struct {
 	Ended      int          `json:"ended,omitempty"`
 	MayHaveRun int          `json:"may_have_run,omitempty"`
+	NotSaved   string       `json:"not_saved,omitempty"`
 	Tools      []ToolResult `json:"tools,omitempty"`
 	Done       bool         `json:"done,omitempty"`
 }
@@ -232,12 +256,12 @@ func (s *Stop) announce(ctx context.Context, orders []Order, wait bool) <-chan [
 	out := make(chan []NodeResult, 1)
 	var mu sync.Mutex
 	got := make(map[string]*NodeResult)
-	acked, done := make(map[string]int), make(map[string]int)
+	acked, done, unsent := make(map[string]int), make(map[string]int), 0
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ackTime+toolTime)
 	check := make(chan struct{}, 1)
 	for _, o := range orders {
 		go func() {
-			s.options.Records.Announce(ctx, o.key(), o.encode(), func(node string, data []byte) {
+			err := s.options.Records.Announce(ctx, o.key(), o.encode(), func(node string, data []byte) {
 				var a ack
 				if json.Unmarshal(data, &a) != nil {
 					return
@@ -250,6 +274,7 @@ func (s *Stop) announce(ctx context.Context, orders []Order, wait bool) <-chan [
 					got[node] = r
 				}
 				r.Tools = append(r.Tools, a.Tools...)
+				r.NotSaved = cmp.Or(ferrule.Clean(a.NotSaved, maxReason), r.NotSaved)
 				if a.Done {
 					done[node]++
 				} else {
@@ -262,7 +287,16 @@ func (s *Stop) announce(ctx context.Context, orders []Order, wait bool) <-chan [
 				case check <- struct{}{}:
 				default:
 				}
-			}) // what cannot be sent is in the records, and written later
+			})
+			if err != nil { // the order is in the records, and written later
+				mu.Lock()
+				unsent++
+				mu.Unlock()
+				select {
+				case check <- struct{}{}:
+				default:
+				}
+			}
 		}()
 	}
 	go func() {
@@ -273,7 +307,7 @@ func (s *Stop) announce(ctx context.Context, orders []Order, wait bool) <-chan [
 			mu.Lock()
 			defer mu.Unlock()
 			for _, node := range nodes {
-				if acked[node] < len(orders) && waiting || acked[node] > 0 && done[node] < len(orders) && wait {
+				if acked[node] < len(orders) && waiting && unsent < len(orders) || acked[node] > 0 && done[node] < len(orders) && wait {
 					return false
 				}
 			}
@@ -327,7 +361,7 @@ func (s *Stop) answer(key string, value []byte, reply func(data []byte)) {
 		return
 	}
 	<-h.drained
-	say(ack{Ended: h.ended, MayHaveRun: h.mayRun})
+	say(ack{Ended: h.ended, MayHaveRun: h.mayRun, NotSaved: ferrule.Clean(h.notSaved(), maxReason)})
 	<-h.tools
 	results := slices.Clone(h.results)
 	slices.SortStableFunc(results, func(a, b ToolResult) int { return -strings.Compare(a.Error, b.Error) })
@@ -348,7 +382,7 @@ func (s *Stop) hear(key string, value []byte) {
 	known := s.orders[o.place()]
 	s.published[o.place()] = o
 	s.mu.Unlock()
-	merged, _ := s.apply(o)
+	merged, h := s.apply(o)
 	if merged != o { // the record is behind
 		go s.options.Records.Put(merged.key(), merged.encode())
 	}
@@ -363,9 +397,13 @@ func (s *Stop) hear(key string, value []byte) {
 		s.options.Log.Warn("another node changed what is stopped", "node", o.Node, "device", cmp.Or(o.Device, "all"), "stopped", merged.active(), "by", o.By, "reason", o.Reason)
 		s.record(phase, merged, ferrule.Principal{Role: ferrule.Gateway, Name: "stop"})
 	}
+	if h == nil || h.seq != merged.Seq { // else it is being saved
+		h = &halt{saved: make(chan error, 1)}
+		go func() { h.saved <- s.save() }()
+	}
 	go func() {
-		if err := s.save(); err != nil {
-			s.options.Log.Error("a stop of another node is not saved here", "node", o.Node, "err", err)
+		if why := h.notSaved(); why != "" {
+			s.options.Log.Error("what another node stopped or resumed is not saved here", "node", o.Node, "err", why)
 		}
 	}()
 }

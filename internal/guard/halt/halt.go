@@ -9,9 +9,9 @@
 //
 // # Invariant
 //
-// When Stop has returned, no change that entered before is sent any more. Whoever sends
-// asks ferrule.MaySend first, under the lock that Stop takes to stop the call: it either
-// learns that the call is stopped, or Stop learns that the call is being sent. Stop waits
+// When Stop has returned, no change that entered before is sent any more. Those who
+// send ask ferrule.MaySend first, under the lock that Stop takes to stop the call: either
+// they learn that the call is stopped, or Stop learns that the call is being sent. Stop waits
 // until these have left; the context of each has ended, and transports look at it again
 // before they write. A call that is still busy after DrainTime was being sent before the
 // stop, and is reported as one that may have run.
@@ -137,7 +137,9 @@ type Options struct {
 	// Handle calls a device of this node.
 	Handle  ferrule.Handler
 	Journal Journal
-	Log     *slog.Logger
+	// Event receives what people who watch should see. It must not block.
+	Event func(e ferrule.Event)
+	Log   *slog.Logger
 }
 
 // Stop can stop changes. It implements pipeline.Stop.
@@ -145,6 +147,7 @@ type Stop struct {
 	options Options
 
 	mu      sync.Mutex
+	changes uint64 // of orders, in this run
 	orders  map[place]Order
 	running map[*change]struct{}
 	// published are the orders as the shared records have them.
@@ -152,6 +155,7 @@ type Stop struct {
 	halts     map[place]*halt // the last one of each order, while it may be asked for
 
 	saving sync.Mutex // held while the file is written
+	saved  uint64     // changes that are in the file
 	file   *file
 }
 
@@ -301,6 +305,7 @@ type halt struct {
 	mayRun  int           // changes that may have run; valid after drained
 	ended   int           // changes that were ended; valid after drained
 	tools   chan struct{} // closed when the stop tools have answered
+	saved   chan error    // receives one value when the order was written to the file
 	results []ToolResult  // valid after tools
 }
 
@@ -326,10 +331,11 @@ func (s *Stop) enforce(o Order) (merged Order, h *halt) {
 		s.makeRoom()
 	}
 	s.orders[o.place()] = merged
+	s.changes++
 	if !merged.active() || merged.Seq == known.Seq {
 		return merged, nil
 	}
-	h = &halt{seq: merged.Seq, drained: make(chan struct{}), tools: make(chan struct{})}
+	h = &halt{seq: merged.Seq, drained: make(chan struct{}), tools: make(chan struct{}), saved: make(chan error, 1)}
 	s.halts[o.place()] = h
 	var stopped []*change
 	for c := range s.running {
@@ -339,6 +345,7 @@ func (s *Stop) enforce(o Order) (merged Order, h *halt) {
 		}
 	}
 	go h.drain(stopped)
+	go func() { h.saved <- s.save() }()
 	go func() {
 		defer close(h.tools)
 		h.results = s.callTools(merged)

@@ -122,7 +122,7 @@ func newStop(t *testing.T, change ...func(*Options)) *Stop {
 	t.Helper()
 	o := Options{
 		Dir: t.TempDir(), Node: "north", Nodes: func() []string { return nil }, Targets: func() []ferrule.Target { return nil },
-		Journal: &journal{}, Log: slog.New(slog.DiscardHandler),
+		Journal: &journal{}, Event: func(ferrule.Event) {}, Log: slog.New(slog.DiscardHandler),
 	}
 	for _, c := range change {
 		c(&o)
@@ -217,7 +217,7 @@ func TestDenied(t *testing.T) {
 // TestNothingAfterAcknowledgment: whatever calls do at the time of a stop, none is sent
 // after Halt has returned, and what was sent is reported.
 func TestNothingAfterAcknowledgment(t *testing.T) {
-	rounds, calls := 1000, 32
+	rounds, calls := 300, 32
 	if testing.Short() {
 		rounds = 50
 	}
@@ -403,6 +403,30 @@ func TestNoDisk(t *testing.T) {
 	}
 }
 
+// TestNotSavedElsewhere: a node acknowledges a stop when it has saved it, and says so if it
+// cannot.
+func TestNotSavedElsewhere(t *testing.T) {
+	net := newNetwork()
+	node := func(name, other string) *Stop {
+		return newStop(t, func(o *Options) {
+			o.Node, o.Records, o.Nodes = name, net.join(name), func() []string { return []string{other} }
+		})
+	}
+	north, south := node("north", "south"), node("south", "north")
+	for _, broken := range []bool{false, true} {
+		if broken {
+			south.file.f.Close()
+		}
+		r := halted(t, north, "")
+		if len(r.Nodes) != 1 || !r.Nodes[0].Acknowledged || (r.Nodes[0].NotSaved != "") != broken || r.NotSaved != "" {
+			t.Errorf("broken %v: %+v", broken, r)
+		}
+		if !broken && newStop(t, func(o *Options) { o.Dir = south.options.Dir }).Stopped().String() == "" {
+			t.Error("acknowledged before it was saved")
+		}
+	}
+}
+
 // TestResumeMustBeSaved: if resuming cannot be saved, changes stay stopped.
 func TestResumeMustBeSaved(t *testing.T) {
 	s := newStop(t)
@@ -475,11 +499,12 @@ func TestStopTools(t *testing.T) {
 // TestUnreachable: a node that does not answer is reported; it stops when it hears of it,
 // and a stop that was made meanwhile is not undone by an earlier resume.
 func TestUnreachable(t *testing.T) {
+	synctest.Test(t, testUnreachable)
+}
+
+func testUnreachable(t *testing.T) {
 	net := newNetwork()
-	if testing.Short() {
-		t.Skip("slow")
-	}
-	t.Parallel()
+	defer time.Sleep(2 * (ackTime + toolTime)) // what is in the background ends
 	others := func() []string { return []string{"south"} }
 	north := newStop(t, func(o *Options) { o.Node, o.Records, o.Nodes = "north", net.join("north"), others })
 	south := newStop(t, func(o *Options) {
@@ -488,7 +513,7 @@ func TestUnreachable(t *testing.T) {
 	net.nodes["south"].cut.Store(true)
 	began := time.Now()
 	r := halted(t, north, "")
-	if took := time.Since(began); took > 3*time.Second || len(r.Nodes) != 1 || r.Nodes[0].Acknowledged {
+	if took := time.Since(began); took > ackTime || len(r.Nodes) != 1 || r.Nodes[0].Acknowledged {
 		t.Errorf("after %v: %+v", took, r.Nodes)
 	}
 	if enters(south, "pump") != nil {

@@ -43,6 +43,7 @@ func everything(t *testing.T) *telemetry.Telemetry {
 			Lanes:    func() telemetry.Lanes { return telemetry.Lanes{Busy: 2, Waiting: 3} },
 			Cache:    func() telemetry.Cache { return telemetry.Cache{Hits: 4, Misses: 5, Entries: 6, Bytes: 7, Limited: 8} },
 			Sessions: func() int { return 9 },
+			Stop:     func() telemetry.Stop { return telemetry.Stop{Everything: true, Devices: 32} },
 			Cluster: func() telemetry.Cluster {
 				return telemetry.Cluster{Mode: "join", Tenant: "acme", Working: true, Nodes: 10, Records: 11, Spooled: 12, Lost: 13, Sending: 14, Serving: 15}
 			},
@@ -147,7 +148,7 @@ func TestMetrics(t *testing.T) {
 		`ferrule_cluster_info{mode="join",node="here",tenant="acme"} 1`, `ferrule_cluster_working 1`, `ferrule_cluster_nodes 10`,
 		`ferrule_cluster_records_waiting 11`, `ferrule_cluster_events_waiting 12`, `ferrule_cluster_events_lost_total 13`,
 		`ferrule_cluster_calls_sending 14`, `ferrule_cluster_calls_serving 15`,
-		`ferrule_journal_records_total 16`, `ferrule_journal_failures_total 17`, `ferrule_journal_size_bytes 18`, `ferrule_journal_healthy 1`,
+		`ferrule_journal_records_total 16`, `ferrule_journal_failures_total 17`, `ferrule_journal_size_bytes 18`, `ferrule_journal_healthy 1`, `ferrule_stopped 1`, `ferrule_stopped_devices 32`,
 		`ferrule_journal_sync_duration_seconds_sum 0.003`, `ferrule_journal_sync_duration_seconds_bucket{le="0.0025"} 0`,
 		`ferrule_journal_sync_duration_seconds_bucket{le="0.005"} 1`, `ferrule_journal_sync_duration_seconds_count 1`,
 		`ferrule_poller_polls 19`, `ferrule_poller_polls_backing_off 20`, `ferrule_poller_reads_total{result="ok"} 100`,
