@@ -150,6 +150,28 @@ func TestLeases(t *testing.T) {
 			}
 			wentLow(t, board, start)
 		}
+
+		// An agent that comes back with its session can use the tool as before.
+		agent, err := newPlainAgent(t.Context(), http.DefaultClient, g.URL()+"/mcp", legacy)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			ctx, leave := context.WithCancel(t.Context())
+			stream, err := agent.listen(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := agent.call(t.Context(), "uno__gpio_write", `{"pin":13,"value":true}`); err != nil {
+				t.Fatal(err)
+			}
+			if open, due := g.Leases.Count(); open != 1 || due != 0 || !board.Pin("B5") {
+				t.Fatalf("%d leases, %d are due", open, due)
+			}
+			leave()
+			stream.Body.Close()
+			wentLow(t, board, time.Now())
+		}
 	})
 	t.Run("gateway", func(t *testing.T) {
 		board := uno.Start(t, uno.Options{Link: filepath.Join(t.TempDir(), "uno")})

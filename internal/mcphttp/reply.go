@@ -15,8 +15,9 @@ import (
 const (
 	// openingDelay is how long the first event of a stream is held back.
 	openingDelay = 20 * time.Millisecond
-	// reconnectDelay is how long a client should wait before it reconnects to a stream.
-	reconnectDelay = time.Second
+	// reconnectDelay is how long a client should wait before it reconnects to a stream. A
+	// client that does not come back counts as gone soon after.
+	reconnectDelay = 300 * time.Millisecond
 )
 
 // How events begin. With 2025-11-25 the SDK opens a stream with an event that has only

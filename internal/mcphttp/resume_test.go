@@ -133,7 +133,7 @@ func (m *mover) begin(ctx context.Context) (resp *http.Response, first, half sse
 	lines := bufio.NewScanner(resp.Body)
 	first, _ = next(lines)
 	half, ok := next(lines)
-	if !ok || first.id == "" || first.data != "" || !strings.Contains(half.data, `"half"`) || first.retry != "1000" {
+	if !ok || first.id == "" || first.data != "" || !strings.Contains(half.data, `"half"`) || first.retry != "300" {
 		m.t.Fatalf("got first events %+v, %+v", first, half)
 	}
 	return resp, first, half
@@ -199,7 +199,7 @@ func TestResumeUnseen(t *testing.T) {
 	for lines, ok := bufio.NewScanner(changes.Body), true; ok && opening.id == ""; {
 		opening, ok = next(lines) // the first is a comment
 	}
-	if opening.id == "" || opening.retry != "1000" || opening.data != "" {
+	if opening.id == "" || opening.retry != "300" || opening.data != "" {
 		t.Fatalf("got opening event %+v", opening)
 	}
 	for range 3 { // the stream of notifications

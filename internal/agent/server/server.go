@@ -132,7 +132,7 @@ func New(p Parts) *Server {
 	s.stop, s.halt = context.WithCancel(context.Background())
 	s.http = mcphttp.New(mcphttp.Config{
 		Server: s.serverFor, Servers: s.servers, MaxSessions: p.Config.Sessions, Idle: p.Config.Idle,
-		Left:   func(session string) { s.sessionEnded(sessionName(session)) },
+		Left:   s.sessionLeft,
 		Caller: agentName, MaxPerCaller: p.Config.SessionsPerAgent,
 		Events: eventLimits, AnyHost: true, Log: s.sdkLog, // Guard checks the host
 	})

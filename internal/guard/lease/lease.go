@@ -72,7 +72,7 @@ type lease struct {
 	record
 	timer    *time.Timer
 	inFlight int    // calls that renew it
-	renewals int    // counts calls that began
+	renewals int    // counts what makes an earlier end void
 	why      string // it is due; empty if it is not
 	ending   bool   // a goroutine is ending it
 }
@@ -321,6 +321,9 @@ func (k *Keeper) left(key string, r record, before *record, err error) {
 	l.inFlight--
 	switch {
 	case l.why != "":
+		if ran {
+			l.renewals++ // an end that is under way may have come before the call
+		}
 		k.end(key, l)
 	case ran || l.ID != r.ID || l.inFlight > 0:
 	case before == nil:

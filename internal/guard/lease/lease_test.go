@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,7 +30,7 @@ type board struct {
 	// fail returns the outcome of a call that switches off; it may be nil. The pin is set
 	// only if that is nil or the call may have run.
 	fail func() error
-	took time.Duration
+	took time.Duration // from the end of a lease until it is confirmed
 }
 
 func (b *board) set(args map[string]any) {
@@ -47,7 +48,6 @@ func (b *board) handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result
 	if !call.Urgent || call.Principal != principal || call.Tool != "write" || call.Device != "robot" {
 		return nil, ferrule.Errorf(ferrule.Internal, "wrong call %+v", call)
 	}
-	time.Sleep(b.took)
 	var err error
 	if b.fail != nil {
 		err = b.fail()
@@ -55,6 +55,7 @@ func (b *board) handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result
 	if err == nil || ferrule.AsError(err).MayHaveRun() {
 		b.set(decodeArgs(call.Args))
 	}
+	time.Sleep(b.took)
 	return &ferrule.Result{}, err
 }
 
@@ -183,7 +184,7 @@ func TestExpiry(t *testing.T) {
 		if !b.high("13.0") || b.count() != 3 {
 			t.Errorf("it ended too early: %v", b.calls)
 		}
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		synctest.Wait()
 		if b.high("13.0") || b.high("9") || b.count() != 5 {
 			t.Errorf("it did not end: %v", b.calls)
@@ -246,7 +247,7 @@ func TestOutcomes(t *testing.T) {
 				if open, _ := n.Count(); open != 1 {
 					t.Error("it ended too early")
 				}
-				time.Sleep(1)
+				time.Sleep(time.Nanosecond)
 				synctest.Wait()
 				if open, _ := n.Count(); open != 0 || b.high("1") {
 					t.Error("it did not end")
@@ -361,6 +362,18 @@ func TestInFlight(t *testing.T) {
 		if open, _ := n.Count(); open != 0 || b.high("1") {
 			t.Errorf("%d open, %v", open, b.calls)
 		}
+
+		b.took = time.Second // the call runs and ends while the end is not confirmed yet
+		if leave, err = n.Enter(call, time.Second, ""); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(1500 * time.Millisecond)
+		b.set(call.DecodedArgs)
+		leave(nil)
+		time.Sleep(time.Minute)
+		if open, _ := n.Count(); open != 0 || b.high("1") {
+			t.Errorf("%d open, %v", open, b.calls)
+		}
 	})
 }
 
@@ -420,7 +433,7 @@ type memory struct {
 
 type view struct {
 	*memory
-	cut bool
+	cut atomic.Bool
 }
 
 func (m *memory) change(key string, value []byte) error {
@@ -433,7 +446,7 @@ func (m *memory) change(key string, value []byte) error {
 	watchers := maps.Clone(m.watchers)
 	m.mu.Unlock()
 	for v, fn := range watchers {
-		if !v.cut {
+		if !v.cut.Load() {
 			fn(key, value)
 		}
 	}
@@ -441,7 +454,7 @@ func (m *memory) change(key string, value []byte) error {
 }
 
 func (v *view) Put(key string, value []byte) error {
-	if v.cut {
+	if v.cut.Load() {
 		return errors.New("cut off")
 	}
 	return v.change(key, value)
@@ -538,7 +551,7 @@ func TestOtherNode(t *testing.T) {
 			t.Error("a call may be sent before other nodes know its lease")
 		}
 		leave(ferrule.Errorf(ferrule.Offline, "offline"))
-		viewA.cut = true
+		viewA.cut.Store(true)
 		began := time.Now()
 		if leave, err = a.Enter(slow, 0, ""); err != nil || time.Since(began) > time.Second {
 			t.Errorf("without other nodes, a call waits for %v: %v", time.Since(began), err)
@@ -567,19 +580,19 @@ func TestOtherNode(t *testing.T) {
 	})
 }
 
-// TestRandom runs random callers against a keeper that is killed and restarted, on a device
-// that comes and goes, and checks that every output is off in the end, and never on for
-// longer than its lease while its device is there.
+// TestRandom runs random callers against a keeper that is killed and restarted, with a device
+// that does not always confirm, and checks that every output is off in the end.
 func TestRandom(t *testing.T) {
 	for round := range 40 {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(3, uint64(round)))
 			b := &board{}
 			var mu sync.Mutex
+			luck := rand.New(rand.NewPCG(5, uint64(round)))
 			b.fail = func() error {
 				mu.Lock()
 				defer mu.Unlock()
-				switch random.IntN(6) {
+				switch luck.IntN(6) {
 				case 0:
 					return ferrule.Errorf(ferrule.Unanswered, "unanswered")
 				case 1:

@@ -2,6 +2,7 @@ package stdio
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"time"
 
@@ -78,7 +79,7 @@ func (p *Proxy) host(ctx context.Context) error {
 	p.samples.use(g.Samples)
 	defer p.samples.use(nil)
 	p.Synced()
-	p.connect(g.Handle)
+	p.connect(newSession(), g.Handle)
 	p.server.HandleMissed(0) // events and readings between the two gateways
 	var drain func()
 	err = g.Run(hosting, func(ctx context.Context) error {
@@ -126,6 +127,8 @@ func (p *Proxy) join(ctx context.Context) error {
 	return nil
 }
 
+func newSession() string { return "process-" + rand.Text() }
+
 // follow follows the fleet of a gateway as the agent sees it, until the gateway or ctx
 // ends. While the agent is not known, it follows no devices, but learns when the gateway
 // ends.
@@ -144,7 +147,8 @@ func (p *Proxy) follow(ctx context.Context, client *control.Client, requests []c
 			}
 			stop()
 		}()
-		err := client.WatchFleet(following, requests, agent, p.nextSession(), joined{p, agent, client.Handle, samples, first, synced})
+		session := newSession()
+		err := client.WatchFleet(following, requests, agent, session, joined{p, agent, session, client.Handle, samples, first, synced})
 		again := following.Err() != nil && ctx.Err() == nil
 		stop()
 		if !again {
@@ -158,6 +162,7 @@ func (p *Proxy) follow(ctx context.Context, client *control.Client, requests []c
 type joined struct {
 	*Proxy
 	agent   *ferrule.Client // nil if it is not known
+	session string          // it ends with this connection
 	handle  ferrule.Handler
 	samples server.Sampler
 	first   bool // it was not followed as another agent before
@@ -191,7 +196,7 @@ func (j joined) Synced() {
 	if j.agent == nil {
 		return // nothing is shown until it is known who the agent is
 	}
-	j.connect(j.handle)
+	j.connect(j.session, j.handle)
 	j.Proxy.samples.use(j.samples)
 	if now, _ := j.identity(); now != j.agent {
 		return // it is followed again

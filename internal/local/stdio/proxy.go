@@ -20,7 +20,6 @@ package stdio
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"io"
 	"log/slog"
@@ -59,7 +58,6 @@ type Proxy struct {
 	samples samples
 
 	mu        sync.Mutex
-	session   string              // of calls, which ends with the connection to the gateway
 	route     *route              // nil while there is no gateway
 	moved     time.Time           // when the last gateway ended
 	changed   chan struct{}       // closed when the route changes or a device comes online
@@ -76,7 +74,10 @@ type Proxy struct {
 // route leads to one gateway. It counts the calls in flight.
 type route struct {
 	handle ferrule.Handler
-	calls  sync.WaitGroup
+	// session is that of all calls by this route: to the gateway, the agent is gone when
+	// this process is.
+	session string
+	calls   sync.WaitGroup
 }
 
 // absence is the state of a device that may be back in a moment.
@@ -88,7 +89,7 @@ type absence struct {
 // New builds a proxy. It starts nothing.
 func New(parts Parts) *Proxy {
 	p := &Proxy{
-		parts: parts, session: newSession(), catalog: catalog.New(parts.Catalog),
+		parts: parts, catalog: catalog.New(parts.Catalog),
 		changed: make(chan struct{}), ready: make(chan struct{}), renamed: make(chan struct{}),
 		known: make(map[string]bool), missing: make(map[string]*absence),
 	}
@@ -206,10 +207,10 @@ func (p *Proxy) Synced() {
 }
 
 // connect sends calls to a gateway from now on.
-func (p *Proxy) connect(handle ferrule.Handler) {
+func (p *Proxy) connect(session string, handle ferrule.Handler) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.route = &route{handle: handle}
+	p.route = &route{handle: handle, session: session}
 	p.wake()
 }
 
@@ -275,22 +276,6 @@ func (p *Proxy) identity() (agent *ferrule.Client, changed <-chan struct{}) {
 	return p.agent, p.renamed
 }
 
-// nextSession begins a session. The gateway takes the one before for gone.
-func (p *Proxy) nextSession() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.session = newSession()
-	return p.session
-}
-
-func (p *Proxy) currentSession() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.session
-}
-
-func newSession() string { return "process-" + rand.Text() }
-
 // hideWith makes the catalog hide what a gateway in this process does not show. If it is nil,
 // the gateway of another process has left that out.
 func (p *Proxy) hideWith(visible func(who ferrule.Principal) ferrule.Visibility) {
@@ -326,7 +311,6 @@ func (p *Proxy) handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result
 	var maybe *ferrule.Error // of the first attempt, if it may have run
 	for first := true; ; first = false {
 		changed := p.nextChange()
-		call.Session = p.currentSession()
 		result, used, err := p.try(ctx, call)
 		if err == nil {
 			return result, nil
@@ -369,6 +353,7 @@ func (p *Proxy) try(ctx context.Context, call *ferrule.Call) (*ferrule.Result, *
 	p.mu.Lock()
 	r := p.route
 	if r != nil {
+		call.Session = r.session
 		r.calls.Add(1)
 		defer r.calls.Done()
 	}

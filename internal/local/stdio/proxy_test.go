@@ -81,10 +81,10 @@ func TestHandover(t *testing.T) {
 				p := newProxyWithRobot()
 				var calls [2]int
 				first := outcomesOf(&calls[0], test.first...)
-				p.connect(func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+				p.connect("", func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 					time.AfterFunc(50*time.Millisecond, func() { p.disconnect() }) // noticed after the call has failed
 					if test.second != nil {
-						time.AfterFunc(500*time.Millisecond, func() { p.connect(outcomesOf(&calls[1], test.second...)) })
+						time.AfterFunc(500*time.Millisecond, func() { p.connect("", outcomesOf(&calls[1], test.second...)) })
 						time.AfterFunc(900*time.Millisecond, func() { p.Put(robot()) })
 					}
 					return first(ctx, call)
@@ -109,7 +109,7 @@ func TestPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProxyWithRobot()
 		var calls int
-		p.connect(outcomesOf(&calls, control.ErrNoGateway))
+		p.connect("", outcomesOf(&calls, control.ErrNoGateway))
 		start := time.Now()
 		if _, err := p.handle(t.Context(), &ferrule.Call{Device: "robot", Tool: "move"}); codeOf(err) != ferrule.Offline {
 			t.Errorf("got %v", err)
@@ -118,7 +118,7 @@ func TestPatience(t *testing.T) {
 			t.Errorf("%d tries in %v", calls, took)
 		}
 		calls = 0
-		p.connect(outcomesOf(&calls, ferrule.Errorf(ferrule.Offline, "unplugged")))
+		p.connect("", outcomesOf(&calls, ferrule.Errorf(ferrule.Offline, "unplugged")))
 		start = time.Now()
 		if _, err := p.handle(t.Context(), &ferrule.Call{Device: "robot", Tool: "move"}); codeOf(err) != ferrule.Offline || time.Since(start) > 0 || calls != 1 {
 			t.Errorf("%d tries in %v: %v", calls, time.Since(start), err)
@@ -131,7 +131,7 @@ func TestPatience(t *testing.T) {
 func TestLongWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProxyWithRobot()
-		p.connect(func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
+		p.connect("", func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
 			time.Sleep(4 * time.Minute)
 			return nil, ferrule.Errorf(ferrule.Cancelled, "cancelled while it waited for approval")
 		})
@@ -139,7 +139,7 @@ func TestLongWait(t *testing.T) {
 		time.AfterFunc(4*time.Minute, func() {
 			p.disconnect()
 			time.Sleep(5 * time.Second)
-			p.connect(outcomesOf(&calls, nil))
+			p.connect("", outcomesOf(&calls, nil))
 		})
 		if _, err := p.handle(t.Context(), &ferrule.Call{Device: "robot", Tool: "move"}); err != nil || calls != 1 {
 			t.Errorf("%d tries: %v", calls, err)
@@ -152,7 +152,7 @@ func TestLongWait(t *testing.T) {
 func TestGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProxyWithRobot()
-		p.connect(nil)
+		p.connect("", nil)
 		away := &ferrule.Device{ID: "robot", Kind: "k", State: ferrule.StateOffline, Trust: ferrule.TrustAdopted}
 		state := func() ferrule.State {
 			dev, _, _ := p.catalog.Lookup("robot")
@@ -163,7 +163,7 @@ func TestGrace(t *testing.T) {
 			p.beginSync()
 			p.Put(away, nil)
 			p.Synced()
-			p.connect(nil)
+			p.connect("", nil)
 		}
 		change()
 		time.Sleep(grace / 2)

@@ -87,7 +87,7 @@ func TestHandOverHides(t *testing.T) {
 			})
 			p.Put(robot())
 			p.Synced()
-			p.connect(nil)
+			p.connect("", nil)
 			p.setReady()
 			look := []string{"look"}
 			if got := toolsOf(p, agent); !slices.Equal(got, look) {
