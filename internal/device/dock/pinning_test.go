@@ -428,8 +428,8 @@ func TestAcceptedOnOtherNode(t *testing.T) {
 			})
 			b.set(func(b *board) { b.manifest = test.offers })
 			w.transport.see("g", named(b, "door"))
-			if now := w.usable(b, "door"); now["open"] != test.usable {
-				t.Errorf("%s: usable %t, %+v", name, now["open"], w.device("door"))
+			if now := w.usable(b, "door"); now["open"] != test.usable || now["look"] != (test.record != "k0") {
+				t.Errorf("%s: usable %v, %+v", name, now, w.device("door"))
 			}
 		})
 	}

@@ -10,7 +10,7 @@ import (
 const (
 	// maxCells limits the comparisons of words in one report, and maxTextCells those of
 	// one text. Above it, a text is shown as replaced.
-	maxCells     = 20 << 20
+	maxCells     = 4 << 20
 	maxTextCells = 1 << 20
 	// maxSame is the length of a part that both texts have and that is shown in full, in
 	// bytes. Of a longer one, only shownEnds at each end is shown.
