@@ -73,6 +73,42 @@ func (r *Records) Announce(ctx context.Context, key string, value []byte, heard 
 	}
 }
 
+// announceAgain is how often records that are not in the bucket are announced again.
+const announceAgain = time.Second
+
+// announceUnsaved sends the records that are not in the bucket to all nodes, until they
+// are or no server is reachable. After a reconnect, messages arrive long before a bucket
+// can be written.
+func (r *Records) announceUnsaved() {
+	r.mu.Lock()
+	e := r.engine
+	var unsaved [][]byte
+	for _, one := range r.records {
+		if one.unsaved {
+			unsaved = append(unsaved, one.signed)
+		}
+	}
+	if r.announcing || e == nil || len(unsaved) == 0 {
+		r.mu.Unlock()
+		return
+	}
+	r.announcing = true
+	r.mu.Unlock()
+	for _, signed := range unsaved {
+		if e.Conn.Publish(r.names.Shared(), signed) != nil {
+			break
+		}
+	}
+	time.AfterFunc(announceAgain, func() {
+		r.mu.Lock()
+		r.announcing = false
+		r.mu.Unlock()
+		if e.Unreachable() == nil {
+			r.announceUnsaved()
+		}
+	})
+}
+
 // Serve sets what answers the announcements of other nodes. It is called after watchers
 // were called with the record. It may send several answers, each of at most MaxValue
 // bytes.

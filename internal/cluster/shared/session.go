@@ -55,8 +55,10 @@ func (s *Session) Leave(ctx context.Context) { s.writeAll(ctx) }
 const settleTime = 5 * time.Second
 
 // Refresh reads all records again, now and once servers had time to elect leaders: a
-// watch that was lost with its server may be silent for long.
+// watch that was lost with its server may be silent for long. What could not be written is
+// announced meanwhile.
 func (r *Records) Refresh() {
+	r.announceUnsaved()
 	r.wake(r.again)
 	time.AfterFunc(settleTime+rand.N(settleTime), func() { r.wake(r.again) })
 }

@@ -66,16 +66,17 @@ type Records struct {
 	again chan struct{} // wakes the watch
 	slots chan struct{} // limits announcements that are being served
 
-	mu        sync.Mutex
-	records   map[string]*entry
-	waiting   map[string][]chan struct{} // closed when the newest record of a key is written
-	watchers  []func(key string, value []byte)
-	synced    []func()
-	serve     func(key string, value []byte, reply func(data []byte))
-	queue     []delivery
-	busy      bool // somebody delivers the queue
-	engine    *engine.Engine
-	complaint ratelimit.Limiter
+	mu         sync.Mutex
+	records    map[string]*entry
+	waiting    map[string][]chan struct{} // closed when the newest record of a key is written
+	watchers   []func(key string, value []byte)
+	synced     []func()
+	serve      func(key string, value []byte, reply func(data []byte))
+	queue      []delivery
+	busy       bool // somebody delivers the queue
+	announcing bool // unsaved records are being announced
+	engine     *engine.Engine
+	complaint  ratelimit.Limiter
 }
 
 // entry is the newest record of a key.

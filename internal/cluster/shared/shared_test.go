@@ -254,6 +254,33 @@ func TestUnreachable(t *testing.T) {
 	a.saved(t)
 }
 
+// TestAnnouncedUnsaved: after a reconnect, other nodes learn what could not be written,
+// even while there is no bucket.
+func TestAnnouncedUnsaved(t *testing.T) {
+	cfg := clustertest.OneServer(t)
+	a, b := newNode(t, "a"), newNode(t, "b")
+	for _, n := range []*node{a, b} { // connected, but without a session
+		cfg.Node, cfg.Tenant = n.names.Node, "acme"
+		e, err := engine.Start(cfg, t.TempDir(), slog.New(slog.DiscardHandler), func() {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(e.Close)
+		if n == a {
+			a.Put("k", []byte("v")) // before it is connected
+		}
+		if err := n.Connect(e); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.WaitLinked(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.Refresh()
+	b.expect(t, "k", "v")
+	a.Disconnect()
+}
+
 // TestForged: what other clients of NATS write is ignored, logged a few times, and
 // replaced, and so is an earlier record, a record of another key, and a deletion.
 func TestForged(t *testing.T) {
