@@ -142,7 +142,7 @@ const (
 	broken                // its evaluation fails
 )
 
-// unknownContext returns a context of which only the approval is known.
+// unknownContext returns a context in which everything but the approval is unknown.
 func unknownContext(approved bool) types.Record {
 	context := types.RecordMap{attrApproved: types.Boolean(approved)}
 	for _, name := range []types.String{attrArgs, decimalArgs, attrHour, attrMinute, attrWeekday, attrTime, attrNetwork} {
