@@ -33,6 +33,8 @@ package catalog
 import (
 	"cmp"
 	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -130,13 +132,22 @@ func (c *Catalog) Put(dev *ferrule.Device, m *ferrule.Manifest) {
 	if before != nil && before.device.State == dev.State && before.device.Trust == dev.Trust && before.manifest == m {
 		c.dropAliases(before)
 		c.keep(&entry{dev.ID, dev, m, before.group}) // the list stays the same
-		c.generation++                               // but a policy may look at labels or at the node
-		if !before.device.Since.Equal(dev.Since) || c.visible != nil {
+		alike := ruledAlike(before.device, dev)
+		if !alike { // but not for every caller
+			c.generation++
+		}
+		if !before.device.Since.Equal(dev.Since) || !alike && c.visible != nil {
 			c.wakeRun() // it has reconnected: subscriptions there are gone
 		}
 		return
 	}
 	c.replace(dev, m)
+}
+
+// ruledAlike reports whether a policy cannot tell two records of a device apart.
+func ruledAlike(a, b *ferrule.Device) bool {
+	return maps.Equal(a.Labels, b.Labels) && slices.Equal(a.Aliases, b.Aliases) && a.Node == b.Node && a.Kind == b.Kind &&
+		a.Model == b.Model && a.Version == b.Version && a.Transport == b.Transport && a.Protocol == b.Protocol
 }
 
 // replace adds a device, and removes the previous record. It is called with mu held.

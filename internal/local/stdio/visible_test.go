@@ -110,6 +110,12 @@ func TestHandOverHides(t *testing.T) {
 			if got := toolsOf(p, agent); !slices.Equal(got, look) {
 				t.Errorf("in another process: %v", got)
 			}
+			back, m := robot()
+			m.Tools = m.Tools[1:] // what that gateway shows
+			next.Put(back, m)
+			if got := toolsOf(p, agent); !slices.Equal(got, []string{"move"}) {
+				t.Errorf("what the other process shows is hidden: %v", got)
+			}
 			time.Sleep(2 * grace)
 		}
 	})
