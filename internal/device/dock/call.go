@@ -116,6 +116,7 @@ func (c *supervisor) sendOnce(ctx context.Context, call *ferrule.Call) (*ferrule
 		return nil, ferrule.Errorf(ferrule.Invalid, "%s changed while the call was waiting", target.ID).
 			WithHint("to see its tools now, run `ferrule tools %s`", target.ID)
 	case session == nil:
+		// model: call_fail
 		return nil, dev.OfflineError()
 	}
 	if call.Operation == ferrule.Subscribe || call.Operation == ferrule.Unsubscribe {
@@ -123,6 +124,7 @@ func (c *supervisor) sendOnce(ctx context.Context, call *ferrule.Call) (*ferrule
 	}
 	sent := time.Now()
 	ctx, span := c.dock.deviceMeter.Begin(ctx, call)
+	// model: call_run
 	result, err := session.Invoke(ctx, call)
 	c.dock.deviceMeter.End(span, call, err)
 	if result != nil {
