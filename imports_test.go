@@ -122,7 +122,7 @@ var importRules = map[string]importRule{
 		tests: []string{"internal/agent/catalog", "internal/fleet", "internal/pipeline"},
 	},
 	"internal/guard/identity": {own: []string{"internal/ferrule"}},
-	"internal/guard/model":    {},
+	"internal/guard/model":    {tests: []string{"internal/ferrule", "internal/guard/approval", "internal/guard/halt", "internal/guard/lease"}},
 	"internal/ops/telemetry": {
 		own: []string{"internal/ferrule", "internal/histogram"},
 		third: []string{

@@ -72,16 +72,19 @@ c_decl {
 
 /*
  * SIMULATE prints one random execution: before each step the state, then the step. There
- * a stop is stored at once, and a change is not sent after a stop, because the code offers
- * no way to stop in between.
+ * a stop is stored and ends what was admitted at once, because the code offers no way to
+ * interrupt it in between.
  */
 #ifdef SIMULATE
 #define show_state() \
 	printf("state up %d %d approvals %d %d %d %d", up[A], up[B], approval[0], approval[1], approval[2], approval[3]); \
 	printf(" stops %d %d %d %d leases %d %d", known[A], lifted[A], known[B], lifted[B], lease[A], lease[B]); \
 	printf(" link %d on %d\n", link, on)
-#define step(text, x) show_state(); printf(text, x)
+byte made, first, gap; /* faults come when some steps were made */
+#define restless (made >= first + gap * (crashes + moves + losses))
+#define step(text, x) made++; show_state(); printf(text, x)
 #else
+#define restless true
 #define show_state() skip
 #ifdef COUNT
 #define step(text, x) printf(text, x); c_code { taken(text); }
@@ -245,10 +248,12 @@ bool alone[ATTEMPTS];/* its lease could not be copied: the cluster was out of re
 #endif
 
 #ifdef SIMULATE
-#define store_now(n) stored[n] = known[n]
-#define may_send(i) (!stopped(at[i]))
+bool ended[ATTEMPTS]; /* by a stop after it was admitted */
+#define end_admitted(i, n) ended[i] = ended[i] || at[i] == (n) && (stage[i] == ADMITTED || stage[i] == ARMED) && stopped(n)
+#define stop_now(n) stored[n] = known[n]; end_admitted(0, n); end_admitted(1, n); end_admitted(2, n)
+#define may_send(i) (!ended[i])
 #else
-#define store_now(n) skip
+#define stop_now(n) skip
 #define may_send(i) true
 #endif
 
@@ -517,7 +522,7 @@ inline stop_set(n) {
 	step("stop_set %d\n", n);
 	known[n] = known[n] | new_stop(n);
 	stops++;
-	store_now(n)
+	stop_now(n)
 #ifdef NO_STOP_AGAIN
 	;
 	resumed = resumed & ~(known[n] & ~lifted[n]) /* they stand for this stop as well */
@@ -552,7 +557,7 @@ inline stop_hear(n) {
 	known[n] = merged(known[n], sent_known[n]);
 	lifted[n] = merged(lifted[n], sent_lifted[n]);
 	stored[n] = stored[n] | (known[n] & lifted[n]);
-	store_now(n)
+	stop_now(n)
 }
 
 /* A person resumes at node n. */
@@ -755,12 +760,12 @@ inline at_rest() {
 	option(up[n] && link == (n) && shared != 0 && !over && shared != lease[n] && !pending(n) && may_end(n), lease_take(n)) \
 	option(up[n] && lease[n] != 0 && alone[lease[n] - 1] && shares_again, lease_share(n)) \
 	option(up[n] && ended_elsewhere(n) && !pending(n), lease_forget(n)) \
-	option(up[n] && crashes < max_crashes, env_crash(n)) \
-	option(losses < max_losses && (sent_known[n] | sent_lifted[n]) != 0, env_lose(n)) \
+	option(up[n] && crashes < max_crashes && restless, env_crash(n)) \
+	option(losses < max_losses && restless && (sent_known[n] | sent_lifted[n]) != 0, env_lose(n)) \
 	option(!up[n] && !dead[n], env_start(n)) \
 	option(!up[n] && !dead[n] && !dead[other(n)], env_die(n)) \
 	option(up[n] && link == NOWHERE, env_attach(n)) \
-	option(up[n] && link == other(n) && moves < max_moves, env_move(n))
+	option(up[n] && link == other(n) && moves < max_moves && restless, env_move(n))
 
 #ifndef SCOPES
 #define SCOPES 31 /* all */
@@ -792,6 +797,12 @@ init {
 	:: same = true
 	:: asks && calls == 2 -> same = false
 	fi;
+#ifdef SIMULATE
+	select(first : 0 .. 15);
+	select(gap : 2 .. 8);
+	max_crashes = 3;
+	max_moves = 3;
+#endif
 	printf("begin same %d\n", same);
 	begin_counting();
 	do
