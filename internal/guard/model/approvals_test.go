@@ -27,7 +27,7 @@ func TestReplayApprovals(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	steps.want(t, "approve_ask", "approve_allow", "approve_deny", "approve_expire", "approve_use", "env_crash")
+	steps.want(t, "approve_ask", "approve_allow", "approve_deny", "approve_use", "env_crash")
 }
 
 var (

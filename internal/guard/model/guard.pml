@@ -81,9 +81,14 @@ c_decl {
 	printf(" stops %d %d %d %d leases %d %d", known[A], lifted[A], known[B], lifted[B], lease[A], lease[B]); \
 	printf(" link %d on %d\n", link, on)
 byte made, first, gap; /* faults come when some steps were made */
+bool cut; /* the cluster is out of reach when a lease is stored */
+#define in_reach (!cut)
+#define out_of_reach cut
 #define restless (made >= first + gap * (crashes + moves + losses))
 #define step(text, x) made++; show_state(); printf(text, x)
 #else
+#define in_reach true
+#define out_of_reach true
 #define restless true
 #define show_state() skip
 #ifdef COUNT
@@ -739,8 +744,8 @@ inline at_rest() {
 	option(stage[i] == APPROVED && serving(i) && admits(at[i]), stop_admit(i)) \
 	option(stage[i] == APPROVED && serving(i) && !admits(at[i]), stop_refuse(i)) \
 	option((stage[i] == ADMITTED || stage[i] == ARMED) && stopped(at[i]), stop_cancel(i)) \
-	option(stage[i] == ARM_FROM && unfenced(i), lease_arm(i)) \
-	option(stage[i] == ARM_FROM && unfenced(i), lease_arm_alone(i)) \
+	option(stage[i] == ARM_FROM && unfenced(i) && in_reach, lease_arm(i)) \
+	option(stage[i] == ARM_FROM && unfenced(i) && out_of_reach, lease_arm_alone(i)) \
 	option(stage[i] == READY && link == at[i] && may_send(i), call_run(i)) \
 	option(stage[i] == READY || stage[i] == ADMITTED && !unfenced(i), call_fail(i))
 
@@ -798,8 +803,12 @@ init {
 	:: asks && calls == 2 -> same = false
 	fi;
 #ifdef SIMULATE
-	select(first : 0 .. 15);
-	select(gap : 2 .. 8);
+	select(first : 0 .. 8);
+	select(gap : 1 .. 5);
+	if
+	:: cut = true
+	:: cut = false
+	fi;
 	max_crashes = 3;
 	max_moves = 3;
 #endif

@@ -20,7 +20,7 @@ func TestReplayStop(t *testing.T) {
 	needSpin(t)
 	steps := make(made)
 	for i := range rounds(t) {
-		tr := simulate(t, []int{2, 4}[i%2])
+		tr := simulate(t, []int{2, 2, 2, 4}[i%4])
 		steps.add(tr)
 		synctest.Test(t, func(t *testing.T) {
 			m := newStops(t)
