@@ -79,7 +79,7 @@ func search(t *testing.T, flags, args []string, defines ...string) string {
 		t.Fatal(err)
 	}
 	output(t, dir, "spin", append(spin, "-a", path)...)
-	output(t, dir, "gcc", append(flags, "-O1", "-w", "-DMEMLIM=2000", "-o", "pan", "pan.c")...)
+	output(t, dir, "gcc", append(flags, "-O0", "-w", "-DMEMLIM=2000", "-o", "pan", "pan.c")...)
 	out := output(t, dir, "./pan", append(args, "-m1000", "-w20")...)
 	if !strings.Contains(out, "errors: 0") || strings.Contains(out, "Search not completed") || strings.Contains(out, "max search depth too small") {
 		t.Fatalf("the search is not complete:\n%s", out)
