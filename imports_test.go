@@ -132,6 +132,7 @@ var importRules = map[string]importRule{
 	"internal/guard/limits":   {own: []string{"internal/ferrule", "internal/guard/records"}},
 	"internal/guard/lease":    {own: []string{"internal/ferrule", "internal/guard/records"}},
 	"internal/guard/pinning":  {own: []string{"internal/ferrule"}},
+	"internal/guard/model":    {tests: []string{"internal/ferrule", "internal/guard/approval", "internal/guard/halt", "internal/guard/lease"}},
 	"internal/ops/telemetry": {
 		own: []string{"internal/ferrule", "internal/histogram"},
 		third: []string{

@@ -143,6 +143,7 @@ func New(parts Parts) *Pipeline {
 
 // Handle serves a call. It is a [ferrule.Handler].
 func (p *Pipeline) Handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+	// model: call_enter
 	return p.handle(ctx, call)
 }
 

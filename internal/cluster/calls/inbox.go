@@ -72,6 +72,7 @@ func (i *inbox) enter(from run, number uint64, reply string, cancel context.Canc
 	if i.running >= maxServed {
 		return nil, errFull
 	}
+	// model: call_accept
 	s := &served{from: from, number: number, came: time.Now(), cancel: cancel}
 	i.calls[reply] = s
 	i.running++
@@ -96,6 +97,7 @@ func (i *inbox) keep(reply string, s *served, final [][]byte) {
 	i.kept = append(i.kept, reply)
 	old := s.ended.Add(-keepTime)
 	for len(i.kept) > maxKept || i.bytes > keptBytes || len(i.kept) > 0 && i.calls[i.kept[0]].ended.Before(old) {
+		// model: call_forget
 		first := i.calls[i.kept[0]]
 		delete(i.calls, i.kept[0])
 		i.kept = i.kept[1:]
@@ -122,6 +124,7 @@ func (i *inbox) ask(from run, number uint64, reply string, age time.Duration) []
 	case number <= i.floors[from] || !time.Now().Add(-age-slack).After(i.forgotten):
 		return [][]byte{{frameForgot}}
 	}
+	// model: call_missed
 	s = &served{from: from, number: number, came: time.Now()}
 	i.calls[reply] = s
 	i.keep(reply, s, [][]byte{unknown(age)})

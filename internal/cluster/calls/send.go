@@ -83,6 +83,7 @@ func (s *sending) start(ctx context.Context, data []byte) error {
 			return err
 		}
 		s.sent = time.Now()
+		// model: call_send
 		err := s.engine.Conn.PublishRequest(s.names.Request(s.node, s.boot, verbCall), s.reply, data)
 		if !unsent(err) {
 			return nil // other errors may occur after the call was sent: the holder is asked

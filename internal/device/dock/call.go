@@ -120,6 +120,7 @@ func (c *supervisor) sendOnce(ctx context.Context, call *ferrule.Call) (*ferrule
 		return nil, err
 	}
 	if session == nil {
+		// model: call_fail
 		return nil, c.slot.device.Load().OfflineError()
 	}
 	if call.Operation == ferrule.Subscribe || call.Operation == ferrule.Unsubscribe {
@@ -130,6 +131,7 @@ func (c *supervisor) sendOnce(ctx context.Context, call *ferrule.Call) (*ferrule
 	}
 	sent := time.Now()
 	ctx, span := c.dock.deviceMeter.Begin(ctx, call)
+	// model: call_run
 	result, err := session.Invoke(ctx, call)
 	c.dock.deviceMeter.End(span, call, err)
 	if result != nil {
