@@ -128,11 +128,11 @@ var importRules = map[string]importRule{
 		own:   []string{"internal/ferrule"},
 		third: []string{"github.com/cedar-policy/cedar-go", "github.com/goccy/go-yaml"},
 	},
-	"internal/guard/records":  {},
-	"internal/guard/limits":   {own: []string{"internal/ferrule", "internal/guard/records"}},
-	"internal/guard/lease":    {own: []string{"internal/ferrule", "internal/guard/records"}},
-	"internal/guard/pinning":  {own: []string{"internal/ferrule"}},
-	"internal/guard/model":    {tests: []string{"internal/ferrule", "internal/guard/approval", "internal/guard/halt", "internal/guard/lease"}},
+	"internal/guard/records": {},
+	"internal/guard/limits":  {own: []string{"internal/ferrule", "internal/guard/records"}},
+	"internal/guard/lease":   {own: []string{"internal/ferrule", "internal/guard/records"}},
+	"internal/guard/pinning": {own: []string{"internal/ferrule"}},
+	"internal/guard/model":   {tests: []string{"internal/ferrule", "internal/guard/approval", "internal/guard/halt", "internal/guard/lease"}},
 	"internal/ops/telemetry": {
 		own: []string{"internal/ferrule", "internal/histogram"},
 		third: []string{

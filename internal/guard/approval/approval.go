@@ -288,6 +288,7 @@ func (a *Approvals) sweep(r *request, now time.Time, version string) bool {
 	case r.Policy != version:
 		a.end(r, void, "ended: the policy changed")
 	case over(now, r.Expires) && r.state == allowed:
+		// model: approve_expire
 		a.end(r, expired, "expired: the approval by "+r.By+" ended")
 	case over(now, r.Expires):
 		a.end(r, expired, "expired without an answer")
@@ -472,6 +473,7 @@ func (a *Approvals) answer(r *request, by string, answer Answer) (ferrule.Approv
 			message += ", after it was allowed by " + r.By
 		}
 		r.By = by
+		// model: approve_deny
 		a.end(r, denied, message)
 		return a.view(r), nil
 	}
@@ -490,6 +492,7 @@ func (a *Approvals) answer(r *request, by string, answer Answer) (ferrule.Approv
 		return ferrule.Approval{}, ferrule.Errorf(ferrule.Denied, "%s is not approved, because the approval cannot be stored: %w", a.fullID(r.ID), err).
 			WithHint("check that the disk of the data directory is not full, then approve it again")
 	}
+	// model: approve_allow
 	r.By, r.Standing, r.Expires, r.Link, r.state = next.By, next.Standing, next.Expires, next.Link, allowed
 	r.alert()
 	a.tell(r, message)

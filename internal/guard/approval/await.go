@@ -172,6 +172,7 @@ func (w *waiter) use(ctx context.Context, r *request) error {
 	}
 	err := a.record(r, w.call.ID, message, true)
 	if err == nil && !r.Standing {
+		// model: approve_use
 		err = a.store.drop(r.ID, true)
 	}
 	if err != nil {
@@ -234,6 +235,7 @@ func (a *Approvals) create(call *ferrule.Call, b Binding, now time.Time) (*reque
 		return nil, ferrule.Errorf(ferrule.Denied, "%s of %s needs approval, and the request cannot be stored: %w", call.Tool, call.Device, err).
 			WithHint("check that the disk of the data directory is not full")
 	}
+	// model: approve_ask
 	r := a.add(record)
 	if err := a.record(r, call.ID, "requested", false); err != nil {
 		a.parts.Log.Error("approvals: request not recorded", "call", call.ID, "device", r.Device, "tool", r.Tool, "err", err)

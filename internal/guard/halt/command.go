@@ -93,6 +93,7 @@ func (s *Stop) Halt(ctx context.Context, by ferrule.Principal, reason string, de
 		report.Tools = append(report.Tools, h.results...)
 	}
 	report.Nodes = <-heard
+	// model: stop_ack
 	return report, nil
 }
 
@@ -134,6 +135,7 @@ func (s *Stop) order(by ferrule.Principal, reason, device string) (Order, *halt)
 	defer s.mu.Unlock()
 	known := s.orders[place{s.options.Node, device}]
 	o := Order{Node: s.options.Node, Device: device, Seq: max(now(), known.Seq+1, known.Resumed+1), By: by.String(), Reason: reason, Time: time.Now()}
+	// model: stop_set
 	return s.enforce(o.clean())
 }
 
@@ -147,6 +149,7 @@ func (s *Stop) Resume(ctx context.Context, by ferrule.Principal, devices []strin
 	after := maps.Clone(s.orders)
 	for at, o := range s.orders {
 		if o.active() && (len(devices) == 0 || slices.Contains(devices, o.Device)) {
+			// model: stop_resume
 			o.Resumed = o.Seq
 			over, after[at] = append(over, o), o
 		}
@@ -234,6 +237,7 @@ func (s *Stop) write(orders map[place]Order) error {
 	list := slices.SortedFunc(maps.Values(orders), func(a, b Order) int {
 		return cmp.Or(strings.Compare(a.Device, b.Device), strings.Compare(a.Node, b.Node))
 	})
+	// model: stop_store
 	return s.file.write(list)
 }
 
@@ -261,6 +265,7 @@ func (s *Stop) announce(ctx context.Context, orders []Order, wait bool) <-chan [
 	check := make(chan struct{}, 1)
 	for _, o := range orders {
 		go func() {
+			// model: stop_send
 			err := s.options.Records.Announce(ctx, o.key(), o.encode(), func(node string, data []byte) {
 				var a ack
 				if json.Unmarshal(data, &a) != nil {
@@ -382,6 +387,7 @@ func (s *Stop) hear(key string, value []byte) {
 	known := s.orders[o.place()]
 	s.published[o.place()] = o
 	s.mu.Unlock()
+	// model: stop_hear
 	merged, h := s.apply(o)
 	if merged != o { // the record is behind
 		go s.options.Records.Put(merged.key(), merged.encode())

@@ -259,6 +259,7 @@ func (c *change) stop(why *ferrule.Error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.stopped == nil {
+		// model: stop_cancel
 		c.stopped = why
 		c.cancel(why)
 	}
@@ -281,10 +282,12 @@ func (s *Stop) Enter(ctx context.Context, call *ferrule.Call) (context.Context, 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if o, stopped := s.find(dev); stopped {
+		// model: stop_refuse
 		return nil, nil, o.denied(dev.ID)
 	}
 	c := &change{device: dev, left: make(chan struct{})}
 	ctx, c.cancel = context.WithCancelCause(ferrule.WithSend(ctx, c.maySend))
+	// model: stop_admit
 	s.running[c] = struct{}{}
 	return ctx, func() {
 		s.mu.Lock()

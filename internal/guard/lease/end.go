@@ -45,6 +45,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 		select {
 		case <-tick.C:
 			k.checkNodes()
+			k.shareUnheard()
 		case <-ctx.Done():
 		}
 	}
@@ -205,6 +206,7 @@ func (k *Keeper) confirmed(key string, renewals int) {
 		if k.parts.SwitchedOff != nil && l.Output != "" {
 			k.parts.SwitchedOff(l.Output)
 		}
+		// model: lease_end
 		k.drop(key, l)
 	}
 }

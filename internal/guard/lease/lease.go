@@ -91,6 +91,7 @@ type Keeper struct {
 	work    sync.WaitGroup
 	leases  map[string]*lease
 	foreign map[string]record          // of other nodes
+	unheard map[string]bool            // leases of an earlier run that other nodes may not know
 	devices map[string]*ferrule.Device // of this node, online; by ID and earlier IDs
 	gone    map[string]time.Time       // sessions of this run that have ended
 	changed chan struct{}              // closed when any of it changes
@@ -103,7 +104,7 @@ func Open(p Parts) (*Keeper, error) {
 		return nil, fmt.Errorf("leases: %w", err)
 	}
 	k := &Keeper{
-		parts: p, file: file, leases: make(map[string]*lease), foreign: make(map[string]record),
+		parts: p, file: file, leases: make(map[string]*lease), foreign: make(map[string]record), unheard: make(map[string]bool),
 		devices: make(map[string]*ferrule.Device), gone: make(map[string]time.Time), changed: make(chan struct{}), outbox: records.NewOutbox(),
 	}
 	for key, data := range file.All() {
@@ -113,6 +114,7 @@ func Open(p Parts) (*Keeper, error) {
 			continue
 		}
 		k.leases[key] = &lease{record: r, why: "the gateway was restarted"}
+		k.unheard[key] = true
 	}
 	if unreadable > 0 {
 		p.Log.Error(fmt.Sprintf("%d leases are unreadable and cannot be ended; check your devices", unreadable), "file", p.File)
@@ -176,6 +178,7 @@ func (k *Keeper) Enter(call *ferrule.Call, atMost time.Duration, output string) 
 	if shared != nil {
 		select {
 		case <-shared:
+		// model: lease_arm_alone
 		case <-time.After(shareTime):
 		}
 	}
@@ -264,6 +267,7 @@ func (k *Keeper) renew(r record, length time.Duration) (leave func(error), share
 	key := r.key()
 	k.writing.Lock()
 	defer k.writing.Unlock()
+	// model: lease_arm
 	if err := k.file.Put(key, r); err != nil {
 		return nil, nil, ferrule.Errorf(ferrule.Denied, "the call was not sent because its lease cannot be recorded: %w", err).
 			WithHint("check that the disk of the data directory is not full")
@@ -273,12 +277,13 @@ func (k *Keeper) renew(r record, length time.Duration) (leave func(error), share
 	defer k.mu.Unlock()
 	l := k.leases[key]
 	var before *record
+	var why string // it is due
 	if l == nil {
 		l = &lease{}
 		k.leases[key] = l
-	} else if l.why == "" {
+	} else {
 		was := l.record
-		before = &was
+		before, why = &was, l.why
 	}
 	l.record, l.why = r, ""
 	l.inFlight++
@@ -287,7 +292,7 @@ func (k *Keeper) renew(r record, length time.Duration) (leave func(error), share
 	if r.Via == "" && k.isGone(r.Session) {
 		k.due(key, l, "the caller's session has ended")
 	}
-	return func(err error) { k.left(key, r, before, err) }, shared, nil
+	return func(err error) { k.left(key, r, before, why, err) }, shared, nil
 }
 
 // start sets the timer of a lease. It is called with mu held.
@@ -308,7 +313,7 @@ func (k *Keeper) start(key string, l *lease, length time.Duration) {
 // left is called when a call that renewed a lease has ended. A call that certainly did
 // not run leaves the lease as it was before. If the lease became due meanwhile, it is ended
 // once more: the call may have run after the end.
-func (k *Keeper) left(key string, r record, before *record, err error) {
+func (k *Keeper) left(key string, r record, before *record, why string, err error) {
 	ran := err == nil || ferrule.AsError(err).MayHaveRun()
 	k.writing.Lock()
 	defer k.writing.Unlock()
@@ -331,6 +336,10 @@ func (k *Keeper) left(key string, r record, before *record, err error) {
 	default:
 		l.record = *before
 		k.put(key, l.record)
+		if why != "" { // its end is not confirmed
+			k.due(key, l, why)
+			return
+		}
 		k.start(key, l, time.Until(before.Until))
 	}
 }

@@ -31,6 +31,20 @@ func (k *Keeper) share(key string, r record) (done <-chan struct{}) {
 	return k.outbox.Put(leasePrefix+key, data)
 }
 
+// shareUnheard shares the leases of an earlier run that other nodes do not know, because it
+// could not reach them.
+func (k *Keeper) shareUnheard() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for key := range k.unheard {
+		if l := k.leases[key]; l != nil {
+			// model: lease_share
+			k.share(key, l.record)
+		}
+	}
+	clear(k.unheard)
+}
+
 // heard is called with the records of all nodes.
 func (k *Keeper) heard(name string, value []byte) {
 	if key, ok := strings.CutPrefix(name, leasePrefix); ok {
@@ -46,6 +60,7 @@ func (k *Keeper) heardLease(key string, value []byte) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.foreign, key)
+	delete(k.unheard, key)
 	if value == nil {
 		return
 	}
@@ -57,6 +72,7 @@ func (k *Keeper) heardLease(key string, value []byte) {
 	switch {
 	case r.Ended && r.Node == k.parts.Node: // another node ended it while this one was away
 		if l != nil && l.ID == r.ID && l.inFlight == 0 {
+			// model: lease_forget
 			k.drop(key, l)
 		} else if l == nil {
 			k.outbox.Put(leasePrefix+key, nil)
@@ -78,6 +94,7 @@ func (k *Keeper) takeOver(key string, r record) {
 	}
 	l := &lease{record: r}
 	k.leases[key] = l
+	// model: lease_take
 	k.due(key, l, "its device moved from node "+r.Node)
 }
 
