@@ -44,6 +44,7 @@ var callersOfDevices = map[string]string{
 	"fleet.Fleet.Own uses ferrule.Target.Handler":    "makes the Target",
 	"gateway.Gateway.find uses fleet.Record.Handler": "a record of another node's device for the fleet",
 
+	"gateway.Gateway.ownTargets uses fleet.Fleet.Own":       "looks for the stop tools of devices, which it calls through the pipeline",
 	"gateway.Gateway.ExplainPolicy uses fleet.Fleet.Target": "says what the policy would decide, and calls nothing",
 
 	"dock.supervisor.sendOnce uses protocol.Session.Invoke":  "the handler that the dock gives to the fleet",
@@ -52,7 +53,8 @@ var callersOfDevices = map[string]string{
 	"protocoltest.device.call uses protocol.Session.Invoke":  "a suite for tests",
 
 	"gateway.Gateway.forward uses cluster.Cluster.Forward": "a built-in tool: the call has passed this pipeline, and passes that of the other node",
-	"cluster.Cluster.Forward uses calls.Calls.Forward":     "used by gateway.forward only",
+	"gateway.approvals.List uses cluster.Cluster.Forward":  "the same: the tool list_approvals",
+	"cluster.Cluster.Forward uses calls.Calls.Forward":     "used by these two only",
 }
 
 // TestOnlyPipelineCallsDevices checks that there is no other way to a device than through

@@ -22,7 +22,7 @@ const (
 
 // limit shortens values that are too long.
 func limit(e *ferrule.Entry) {
-	for _, word := range []*string{&e.Call, &e.Principal.Name, &e.Principal.User, &e.Client.Name, &e.Client.Version, &e.Client.Protocol, &e.Device, &e.Tool} {
+	for _, word := range []*string{&e.Call, &e.Principal.Name, &e.Principal.User, &e.Client.Name, &e.Client.Version, &e.Client.Protocol, &e.Device, &e.Tool, &e.Rule} {
 		*word = truncate(*word, maxWord)
 	}
 	e.Principal.Role = ferrule.Role(truncate(string(e.Principal.Role), maxWord))
@@ -111,6 +111,9 @@ func appendEntry(b []byte, e *ferrule.Entry) []byte {
 	}
 	if e.Verdict != "" {
 		b = appendField(b, "verdict", string(e.Verdict))
+	}
+	if e.Rule != "" {
+		b = appendField(b, "rule", e.Rule)
 	}
 	if e.Code != "" {
 		b = appendField(b, "code", string(e.Code))

@@ -469,7 +469,7 @@ func FuzzEntry(f *testing.F) {
 		want := ferrule.Entry{
 			Time: time.Unix(1e9, took&0xffff).UTC(), Call: text(call), Phase: ferrule.Outcome,
 			Principal: ferrule.Principal{Role: ferrule.Agent, Name: text(name), Auth: ferrule.Auth(text(code)), User: text(tool)}, Client: ferrule.Client{Name: text(tool), Version: text(code), Protocol: text(name)},
-			Device: text(device), Kind: ferrule.Kind(text(call)), Verdict: ferrule.Ruling(text(name)), Operation: ferrule.Operation(text(code)), Tool: text(tool),
+			Device: text(device), Kind: ferrule.Kind(text(call)), Verdict: ferrule.Ruling(text(name)), Rule: text(tool), Operation: ferrule.Operation(text(code)), Tool: text(tool),
 			Code: ferrule.Code(text(code)), Message: text(message), MayHaveRun: ran, Took: ferrule.Duration(took),
 		}
 		if json.Valid([]byte(args)) {

@@ -469,12 +469,18 @@ func (a *Approvals) answer(r *request, by string, answer Answer) (ferrule.Approv
 	}
 	if !answer.Allow {
 		message := "denied by " + by
+		var notStored error
 		if r.state == allowed {
 			message += ", after it was allowed by " + r.By
+			notStored = a.store.drop(r.ID, true) // a power cut must not bring it back
 		}
 		r.By = by
 		// model: approve_deny
 		a.end(r, denied, message)
+		if notStored != nil {
+			return ferrule.Approval{}, ferrule.Errorf(ferrule.Internal, "%s is denied, but the disk does not take it: after a restart, the approval could be used until %s: %w", a.fullID(r.ID), ferrule.FormatTime(r.Expires), notStored).
+				WithHint("free disk space before you restart the gateway")
+		}
 		return a.view(r), nil
 	}
 	next, message := r.Record, "allowed once by "+by

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"os"
 
+	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/guard/policy"
 )
 
@@ -12,7 +13,7 @@ import (
 var forwarders = []string{"call_many", "call_tool"}
 
 // alwaysPermitted are the gateway's tools that no rule can forbid.
-var alwaysPermitted = []string{"stop_devices"}
+var alwaysPermitted = []string{ferrule.StopTool}
 
 // Policy configures who may call what.
 type Policy struct {
