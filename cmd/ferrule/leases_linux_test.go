@@ -32,7 +32,7 @@ import (
 var leaseRounds = flag.Int("lease-rounds", 2, "how often TestLeases ends a lease in each way")
 
 // leaseLimit is how long the end of a lease may take.
-const leaseLimit = 2 * time.Second
+var leaseLimit = promptly(2 * time.Second)
 
 // ledLease switches an LED off after some time.
 func ledLease(length string) string {

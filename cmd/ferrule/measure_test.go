@@ -55,7 +55,8 @@ func TestMeasures(t *testing.T) {
 	if s.Devices != 2 || s.Polls != 4+3 || s.Failures != 0 || s.Dropped != 0 || s.Late.Quantile(0.5) > time.Second {
 		t.Errorf("counted %+v", s)
 	}
-	if n := g.Pipeline.Stats(); n.Readings < s.Reads || n.ReadingsFailed != 0 {
+	eventually(t, ample, "the pipeline has counted the readings", func() bool { return g.Pipeline.Stats().Readings >= s.Reads })
+	if n := g.Pipeline.Stats(); n.ReadingsFailed != 0 {
 		t.Errorf("the pipeline counted %+v", n)
 	}
 	if _, err := g.call("robot", "gpio_read", `{"pin":2}`, ample); err != nil {

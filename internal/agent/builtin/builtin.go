@@ -75,6 +75,13 @@ func Shown[In any](name, text string, effect ferrule.Effect, fn func(ctx context
 	return t
 }
 
+// Undescribed returns the tool without the schema of its result: tools that are always
+// listed should be short.
+func (t Tool) Undescribed() Tool {
+	t.tool.Output = nil
+	return t
+}
+
 // ForPeople returns the tool, offered to people only.
 func (t Tool) ForPeople() Tool {
 	t.tool.UserOnly = true

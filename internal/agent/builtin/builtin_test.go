@@ -259,7 +259,6 @@ func TestOutputsFitTheirSchemas(t *testing.T) {
 		{"describe_tool", `{"name":"board--1__self_look"}`},
 		{"describe_tool", `{"name":"none__look"}`},
 		{"call_many", `{"tool":"look","devices":["a","c","eye"]}`},
-		{"status", `{}`},
 		{"latest", `{"device":"a"}`},
 		{"latest", `{"device":"c"}`},
 		{"latest", `{"device":"a","signal":"light"}`},

@@ -65,7 +65,7 @@ func Status(version string, look func() StatusOutput) Tool {
 		out.Version = version
 		out.Summary = strings.TrimSpace(out.Stopped + " " + out.summary())
 		return out, nil
-	})
+	}).Undescribed()
 }
 
 func (s StatusOutput) summary() string {

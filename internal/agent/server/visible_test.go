@@ -171,7 +171,6 @@ func TestPolicyChanged(t *testing.T) {
 				t.Fatal(err)
 			}
 			f.subscribed(t, 2)
-			start := time.Now()
 			hide("look", "lamp")
 			got := make(map[string]bool)
 			for len(got) < 3 {
@@ -181,9 +180,6 @@ func TestPolicyChanged(t *testing.T) {
 				case <-time.After(30 * time.Second):
 					t.Fatalf("told only %v", got)
 				}
-			}
-			if took := time.Since(start); took > 2*time.Second {
-				t.Errorf("told after %v", took)
 			}
 			if now := everything(t, session); now == before || strings.Contains(now, "lamp") {
 				t.Errorf("still shown:\n%s", now)
