@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"encoding/json"
+	"strings"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/guard/policy"
@@ -68,7 +69,19 @@ func (g *Gateway) ExplainPolicy(who, device, tool string, args json.RawMessage) 
 	if call.DecodedArgs, _, err = schema.DecodeArgs(args); err != nil {
 		return v, "", ferrule.Errorf(ferrule.Invalid, "invalid arguments for %s on %s: %w", tool, target.Device.ID, err)
 	}
+	if check := target.Tool.Check; check != nil {
+		if violations := check(call.DecodedArgs); len(violations) > 0 {
+			return v, "", ferrule.Errorf(ferrule.Invalid, "invalid arguments for %s on %s: %s", tool, target.Device.ID, strings.Join(violations, "; ")).
+				WithHint("to see what it takes, run `ferrule tools %s`", target.Device.ID)
+		}
+	}
+	if !call.Principal.CanCall(target.Tool) {
+		return ferrule.Verdict{Ruling: ferrule.Forbid, Reason: "the tool is for people only, whatever the rules say"}, "", nil
+	}
 	p := g.Policy.Get()
 	v = p.Decide(call)
+	if stopped := g.Stop.Stopped().For(target.Device); stopped != "" && target.Tool.Effect != ferrule.Reads {
+		v.Reason += "; but the device is " + stopped
+	}
 	return v, p.Text(v.Rule), nil
 }
