@@ -56,9 +56,9 @@ func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) {
 		Status  string                `json:"status"`
 		Journal string                `json:"journal"`
 		Cluster string                `json:"cluster"`
-		Stopped string                `json:"stopped,omitempty"`
+		Stopped bool                  `json:"stopped,omitempty"` // who and why is not for everybody
 		Devices map[ferrule.State]int `json:"devices"`
-	}{"ok", "ok", "ok", g.Stop.Stopped().String(), map[ferrule.State]int{ferrule.StateOnline: 0, ferrule.StateOffline: 0, ferrule.StateReleased: 0}}
+	}{"ok", "ok", "ok", g.Stop.Stopped().String() != "", map[ferrule.State]int{ferrule.StateOnline: 0, ferrule.StateOffline: 0, ferrule.StateReleased: 0}}
 	for _, dev := range g.Fleet.Devices() {
 		state.Devices[dev.State]++
 	}

@@ -25,10 +25,31 @@ const maxViolations = 20
 // got 258". It returns nil if the arguments are valid.
 func (s *Schema) Check(args map[string]any) []string {
 	c := s.checker()
+	if misspelled := c.misspelled(args); len(misspelled) > 0 {
+		return misspelled
+	}
 	if c.plain != nil && c.plain.accepts(args) {
 		return nil
 	}
 	return c.check(args)
+}
+
+// misspelled returns a violation for each argument that differs from a declared one only in
+// the case of letters. Many devices take it for the declared one, but rules and limits
+// do not see it.
+func (s *checker) misspelled(args map[string]any) (found []string) {
+	for name := range args {
+		if s.properties[name] {
+			continue
+		}
+		for declared := range s.properties {
+			if strings.EqualFold(name, declared) {
+				found = append(found, fmt.Sprintf("%s must be written %s", ferrule.Clean(name, ferrule.MaxToolName), ferrule.Clean(declared, ferrule.MaxToolName)))
+			}
+		}
+	}
+	slices.Sort(found)
+	return found
 }
 
 // CheckOutput returns all violations in a tool's answer.

@@ -37,11 +37,31 @@ func DecodeArgs(args []byte) (map[string]any, json.RawMessage, error) {
 	if !ok {
 		return nil, nil, fmt.Errorf("must be an object, got %s", brief(v))
 	}
+	if err := distinct(object); err != nil {
+		return nil, nil, err
+	}
 	if countMembers(v) == countColons(args) {
 		return object, args, nil
 	}
 	unique, err := Encode(object)
 	return object, unique, err
+}
+
+// distinct returns an error if two members of an object differ only in the case of letters:
+// devices disagree on which one counts.
+func distinct(object map[string]any) error {
+	if len(object) < 2 {
+		return nil
+	}
+	seen := make(map[string]bool, len(object))
+	for name := range object {
+		folded := strings.ToLower(name)
+		if seen[folded] {
+			return fmt.Errorf("has %q in upper and lower case", folded)
+		}
+		seen[folded] = true
+	}
+	return nil
 }
 
 // countMembers returns the number of members of all objects in a value.

@@ -54,6 +54,8 @@ type checker struct {
 	plain    *plainSchema // fast path; nil if the schema is not plain
 	compiled *jsonschema.Schema
 	err      error // nothing is valid then
+	// properties are the declared arguments.
+	properties map[string]bool
 }
 
 // Compile compiles the schema of a tool's arguments. Its errors are meant for the
@@ -141,7 +143,11 @@ func (s *Schema) compile() (c *checker) {
 	if err != nil {
 		return &checker{err: err}
 	}
-	c = &checker{parts: parts, compiled: checks}
+	c = &checker{parts: parts, compiled: checks, properties: make(map[string]bool)}
+	properties, _ := inlined["properties"].(map[string]any)
+	for name := range properties {
+		c.properties[name] = true
+	}
 	if s.portable != nil {
 		c.plain = newPlain(inlined)
 	}

@@ -157,6 +157,33 @@ func TestCompileInvalid(t *testing.T) {
 	}
 }
 
+// TestLetterCase: an argument that differs from another one, or from a declared one, only in
+// the case of letters is refused. Many devices decode it as that one.
+func TestLetterCase(t *testing.T) {
+	s, err := schema.Compile([]byte(`{"type":"object","properties":{"level":{"type":"integer"}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for args, want := range map[string]string{
+		`{"level":10}`:               "",
+		`{"other":10}`:               "",
+		`{"LEVEL":99}`:               "[LEVEL must be written level]",
+		`{"other":1,"\u004cevel":9}`: "[Level must be written level]",
+		`{"level":10,"Level":99}`:    `has "level" in upper and lower case`,
+	} {
+		decoded, _, err := schema.DecodeArgs([]byte(args))
+		got := ""
+		if err != nil {
+			got = err.Error()
+		} else if found := s.Check(decoded); found != nil {
+			got = fmt.Sprint(found)
+		}
+		if got != want {
+			t.Errorf("%s: got %q, want %q", args, got, want)
+		}
+	}
+}
+
 func TestDecodeArgs(t *testing.T) {
 	for _, test := range []struct{ args, want, err string }{
 		{``, `{}`, ``},

@@ -30,7 +30,9 @@ func (a *Approvals) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	head.Set("Content-Security-Policy", "default-src 'none'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
 	head.Set("Content-Type", "text/html; charset=utf-8")
 	head.Set("Cache-Control", "no-store")
-	head.Set("Referrer-Policy", "no-referrer") // the address has the token
+	// The address has the token. With no-referrer, browsers would send the form with the
+	// origin null, which the gateway refuses.
+	head.Set("Referrer-Policy", "same-origin")
 	head.Set("X-Content-Type-Options", "nosniff")
 	head.Set("X-Robots-Tag", "noindex")
 	token := strings.TrimPrefix(req.URL.Path, pagePath)

@@ -120,7 +120,7 @@ func TestWebhookLink(t *testing.T) {
 			t.Fatalf("page %d: %s", page.Code, page.Body)
 		}
 		for name, want := range map[string]string{
-			"Content-Security-Policy": "default-src 'none'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+			"Content-Security-Policy": "default-src 'none'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'", "Referrer-Policy": "same-origin", "Cache-Control": "no-store",
 		} {
 			if page.Header().Get(name) != want {
 				t.Errorf("%s: %q", name, page.Header().Get(name))
