@@ -122,6 +122,7 @@ func TestChangedMidSession(t *testing.T) {
 			device, url := newChangingServer(t)
 			g := startGateway(t, nil, unmeasured, func(c *config.Config) {
 				c.Devices.HTTP, c.Calls.Refused = []config.HTTPDevice{{URL: url, Name: "gate"}}, 1_000_000
+				c.Policy.Preset = "open" // its tools endanger
 			})
 			g.online("gate")
 			if err := g.use("", "look"); err != nil {
