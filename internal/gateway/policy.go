@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"encoding/json"
-	"strings"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/guard/policy"
@@ -68,12 +67,6 @@ func (g *Gateway) ExplainPolicy(who, device, tool string, args json.RawMessage) 
 	call := &ferrule.Call{Principal: policy.ParsePrincipal(who), Device: target.Device.ID, Tool: tool, Target: target}
 	if call.DecodedArgs, _, err = schema.DecodeArgs(args); err != nil {
 		return v, "", ferrule.Errorf(ferrule.Invalid, "invalid arguments for %s on %s: %w", tool, target.Device.ID, err)
-	}
-	if check := target.Tool.Check; check != nil {
-		if violations := check(call.DecodedArgs); len(violations) > 0 {
-			return v, "", ferrule.Errorf(ferrule.Invalid, "invalid arguments for %s on %s: %s", tool, target.Device.ID, strings.Join(violations, "; ")).
-				WithHint("to see what it takes, run `ferrule tools %s`", target.Device.ID)
-		}
 	}
 	if !call.Principal.CanCall(target.Tool) {
 		return ferrule.Verdict{Ruling: ferrule.Forbid, Reason: "the tool is for people only, whatever the rules say"}, "", nil
