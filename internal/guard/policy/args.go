@@ -44,11 +44,21 @@ func value(v any, decimals bool) types.Value {
 	return types.NewEntityUID(unusable, "value")
 }
 
+// maxSet is the length of the longest array that rules can look at. Cedar takes a time that
+// grows with the square of the length, and with more if arrays are nested.
+const maxSet = 100
+
 // set converts an array. One element that is unusable makes all of it unusable: otherwise
 // a rule that looks for a value in it would not find it.
 func set(array []any, decimals bool) types.Value {
+	if len(array) > maxSet {
+		return types.NewEntityUID(unusable, "long")
+	}
 	elements := make([]types.Value, 0, len(array))
 	for _, e := range array {
+		if _, nested := e.([]any); nested {
+			return types.NewEntityUID(unusable, "nested")
+		}
 		v := value(e, decimals)
 		if v == nil {
 			return types.NewEntityUID(unusable, "null")

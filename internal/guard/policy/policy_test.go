@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/cedar-policy/cedar-go/types"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
@@ -553,5 +556,26 @@ func TestHolder(t *testing.T) {
 	}
 	if h.Version() != policies[1].Version() {
 		t.Error("the version is not that of the last policy")
+	}
+}
+
+// TestLongArrays: arrays that would take Cedar seconds are not converted. They matter only to
+// rules that use them, which then forbid.
+func TestLongArrays(t *testing.T) {
+	var pairs, long []any
+	for i := range 10_000 {
+		pairs, long = append(pairs, []any{json.Number(strconv.Itoa(i)), json.Number(strconv.Itoa(9999 - i))}), append(long, json.Number(strconv.Itoa(i)))
+	}
+	for name, array := range map[string][]any{"pairs": pairs, "pair": pairs[:1], "long": long} {
+		start := time.Now()
+		if uid, ok := set(array, false).(types.EntityUID); !ok || uid.Type != unusable {
+			t.Errorf("%s can be used", name)
+		}
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("%s took %v", name, took)
+		}
+	}
+	if _, ok := set(long[:maxSet], false).(types.Set); !ok {
+		t.Error("an array of usual length cannot be used")
 	}
 }
