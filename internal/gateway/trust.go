@@ -87,6 +87,9 @@ func (t trust) Forget(id string) (builtin.TrustOutput, error) {
 		out.Note = "It is still in reach, so it is listed again and waits to be adopted."
 	}
 	dev, _, known := t.Fleet.Lookup(id)
+	if !known {
+		dev, known = t.Devices.At(id)
+	}
 	if known && t.History != nil {
 		defer t.History.Forget(dev.ID)
 	}
