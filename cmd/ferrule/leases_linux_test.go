@@ -394,6 +394,24 @@ func TestLeaseOfRemoteAgent(t *testing.T) {
 	}
 }
 
+// TestLeaseOfForgottenDevice checks that a forgotten device leaves no lease behind.
+func TestLeaseOfForgottenDevice(t *testing.T) {
+	boards := startSim(t, sim.Config{})
+	g := startGateway(t, map[string]string{"board": boards.Addrs()[0]}, withOverlay(t, strings.ReplaceAll(ledLease("10m"), "device: uno", "device: board")))
+	g.online("board")
+	g.must("board", "gpio_write", `{"pin":2,"value":true}`, "value")
+	if open, _ := g.Leases.Count(); open != 1 {
+		t.Fatalf("%d leases are open", open)
+	}
+	person := ferrule.Principal{Role: ferrule.Person, Name: "anna"}
+	if _, err := g.Pipeline.Handle(t.Context(), &ferrule.Call{Principal: person, Device: ferrule.GatewayID, Tool: "forget_device", Args: json.RawMessage(`{"device":"board"}`)}); err != nil {
+		t.Fatal(err)
+	}
+	if open, _ := g.Leases.Count(); open != 0 {
+		t.Errorf("%d leases are left", open)
+	}
+}
+
 // TestLimitsOfAll checks that callers share the limits of a device, that a refused call
 // says when it may be tried again, and that a restart changes nothing.
 func TestLimitsOfAll(t *testing.T) {

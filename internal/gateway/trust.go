@@ -86,10 +86,18 @@ func (t trust) Forget(id string) (builtin.TrustOutput, error) {
 	case inSight:
 		out.Note = "It is still in reach, so it is listed again and waits to be adopted."
 	}
-	if dev, _, known := t.Fleet.Lookup(id); known && t.History != nil {
+	dev, _, known := t.Fleet.Lookup(id)
+	if !known {
+		dev, known = t.Devices.At(id)
+	}
+	if known && t.History != nil {
 		defer t.History.Forget(dev.ID)
 	}
-	return out, t.forget(id)
+	err := t.forget(id)
+	if err == nil && known {
+		t.Leases.Forget(append([]string{dev.ID}, dev.Aliases...)...)
+	}
+	return out, err
 }
 
 func (t trust) forget(id string) error {

@@ -66,7 +66,7 @@ func (k *Keeper) endAll() {
 		k.mu.Lock()
 		open := false
 		for _, l := range k.leases {
-			open = open || k.devices[l.Device] != nil
+			open = open || k.online(&l.record)
 		}
 		changed := k.changed
 		if !open {
@@ -120,6 +120,11 @@ func (k *Keeper) endUntilConfirmed(ctx context.Context, key string) {
 			return
 		}
 		k.parts.Log.Error("lease not ended, the output may still be on; trying again: "+why, "device", r.Device, "tool", r.Undo, "err", err)
+		k.mu.Lock()
+		if l := k.leases[key]; l != nil {
+			l.failed = err
+		}
+		k.mu.Unlock()
 		if k.rest(ctx, r.Device, pause) {
 			pause = minPause
 		}
@@ -162,7 +167,7 @@ func (k *Keeper) next(ctx context.Context, key string) (r record, why string, re
 			return record{}, "", 0, false
 		}
 		r, why, renewals = l.record, l.why, l.renewals
-		online, changed := k.devices[r.Device] != nil, k.changed
+		online, changed := k.online(&r), k.changed
 		k.mu.Unlock()
 		if online {
 			return r, why, renewals, true
@@ -190,25 +195,29 @@ func (k *Keeper) confirmed(key string, renewals int) {
 	k.writing.Lock()
 	defer k.writing.Unlock()
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	l := k.leases[key]
 	if l == nil {
+		k.mu.Unlock()
 		return
 	}
-	l.ending = false
-	switch {
-	case l.inFlight > 0: // left ends it
-	case l.renewals != renewals:
-		if l.why != "" {
+	if l.inFlight > 0 || l.renewals != renewals {
+		l.ending = false
+		if l.inFlight == 0 && l.why != "" { // otherwise left ends it
 			k.end(key, l)
 		}
-	default:
-		if k.parts.SwitchedOff != nil && l.Output != "" {
-			k.parts.SwitchedOff(l.Output)
-		}
-		// model: lease_end
-		k.drop(key, l)
+		k.mu.Unlock()
+		return
 	}
+	r := l.record // does not change while writing is held
+	k.mu.Unlock()
+	if k.parts.SwitchedOff != nil && r.Output != "" { // before other changes go on
+		k.parts.SwitchedOff(r.Output)
+	}
+	k.mu.Lock()
+	// model: lease_end
+	k.drop(key, l)
+	k.mu.Unlock()
+	k.erase(key, &r)
 }
 
 // Put implements ferrule.DeviceWatcher for the devices of this node.
@@ -220,11 +229,24 @@ func (k *Keeper) Put(dev *ferrule.Device, _ *ferrule.Manifest) {
 		for _, id := range append([]string{dev.ID}, dev.Aliases...) {
 			k.devices[id] = dev
 		}
+		k.reportLost()
 		for key, r := range k.foreign {
 			k.takeOver(key, r)
 		}
 	}
 	k.wake()
+}
+
+// reportLost reports leases whose device has lost its ID to other hardware: they wait until
+// it has that ID again. It is called with mu held.
+func (k *Keeper) reportLost() {
+	for _, l := range k.leases {
+		if dev := k.devices[l.Device]; dev != nil && dev.Address != l.Address && !l.lost {
+			l.lost = true
+			k.parts.Log.Error("lease not ended: other hardware has the name of its device now, and the output of the earlier hardware may still be on",
+				"device", l.Device, "tool", l.Undo, "address", l.Address)
+		}
+	}
 }
 
 // Remove implements ferrule.DeviceWatcher.

@@ -14,13 +14,16 @@ package lease
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -75,15 +78,28 @@ type lease struct {
 	renewals int    // counts what makes an earlier end void
 	why      string // it is due; empty if it is not
 	ending   bool   // a goroutine is ending it
+	failed   error  // of the last attempt to end it
+	lost     bool   // it was reported that other hardware has the ID of its device
+}
+
+// store is what a Keeper needs of a *records.File.
+type store interface {
+	All() map[string]json.RawMessage
+	Put(key string, value any) error
+	Delete(key string) error
+	Close() error
 }
 
 // Keeper keeps the leases of the devices that this node holds. It is safe for concurrent
 // use. It ends leases while Run runs.
 type Keeper struct {
 	parts Parts
-	file  *records.File
+	file  store
 
-	writing sync.Mutex // orders changes of the file; taken before mu
+	// writing orders changes of the file, and what a lease is about changes with it only. It
+	// is taken before mu, which is never held while a file is written: a disk that hangs
+	// must not block calls without a lease, nor the fleet.
+	writing sync.Mutex
 
 	mu      sync.Mutex
 	running context.Context // nil unless Run runs
@@ -117,7 +133,7 @@ func Open(p Parts) (*Keeper, error) {
 		k.unheard[key] = true
 	}
 	if unreadable > 0 {
-		p.Log.Error(fmt.Sprintf("%d leases are unreadable and cannot be ended; check your devices", unreadable), "file", p.File)
+		p.Log.Error(fmt.Sprintf("%d leases are unreadable and cannot be ended: outputs may still be on; check your devices", unreadable), "file", p.File)
 	}
 	return k, nil
 }
@@ -144,8 +160,10 @@ func decodeArgs(text []byte) (args map[string]any) {
 }
 
 // key identifies what is undone.
-func (r *record) key() string {
-	sum := sha256.Sum256([]byte(r.Device + "\x00" + r.Undo + "\x00" + ferrule.ExactJSON(decodeArgs(r.Args))))
+func (r *record) key() string { return keyOf(r.Device, r.Undo, decodeArgs(r.Args)) }
+
+func keyOf(device, undo string, args map[string]any) string {
+	sum := sha256.Sum256([]byte(device + "\x00" + undo + "\x00" + ferrule.ExactJSON(args)))
 	return hex.EncodeToString(sum[:16])
 }
 
@@ -162,12 +180,16 @@ func (k *Keeper) Enter(call *ferrule.Call, atMost time.Duration, output string) 
 	if call.Urgent || call.Operation != ferrule.CallTool || tool.Lease == nil {
 		return func(error) {}, nil
 	}
+	if tool.Lease.SwitchesOff(tool.Name, call.DecodedArgs) { // never refused
+		args, err := tool.Lease.Then.For(call.DecodedArgs)
+		if err != nil { // it is unknown which lease it ends
+			return func(error) {}, nil
+		}
+		return k.enterOff(keyOf(call.Target.Device.ID, tool.Lease.Then.Tool, args)), nil
+	}
 	r, err := k.recordOf(call, output)
 	if err != nil {
 		return nil, err
-	}
-	if tool.Lease.SwitchesOff(tool.Name, call.DecodedArgs) {
-		return k.enterOff(r.key()), nil
 	}
 	length := time.Duration(tool.Lease.For)
 	if atMost > 0 {
@@ -215,11 +237,20 @@ func (k *Keeper) recordOf(call *ferrule.Call, output string) (record, error) {
 	if via == k.parts.Node { // its device moved here while it was on its way
 		via = ""
 	}
-	return record{
+	r := record{
 		ID: rand.Text(), Node: k.parts.Node, Device: dev.ID, Address: dev.Address, Tool: tool.Name, Undo: then.Tool, Args: text,
 		Output: output, Session: call.Session, Via: via,
-	}, nil
+	}
+	if all, err := json.Marshal(r); err != nil || len(all) > maxRecord {
+		return record{}, ferrule.Errorf(ferrule.Invalid, "%s of %s could not be undone by other nodes: the arguments of %s, which undoes it, are too long (%d bytes)", tool.Name, dev.ID, then.Tool, len(text)).
+			WithHint("use shorter arguments, about %d bytes in all", maxRecord/2)
+	}
+	return r, nil
 }
+
+// maxRecord is the size of a record that can be shared, less that of the fields that are
+// set later.
+const maxRecord = 4000
 
 // Await waits until no lease of the device is due: what it undoes comes first. Calls that
 // change nothing or switch something off do not wait.
@@ -230,35 +261,58 @@ func (k *Keeper) Await(ctx context.Context, call *ferrule.Call) error {
 	}
 	for {
 		k.mu.Lock()
-		var due *lease
+		var undo string
+		var failed error
 		for _, l := range k.leases {
 			if l.why != "" && k.isFor(l, call.Target.Device) {
-				due = l
+				undo, failed = l.Undo, l.failed
 				break
 			}
 		}
 		changed := k.changed
 		k.mu.Unlock()
-		if due == nil {
+		if undo == "" {
 			return nil
 		}
-		call.Report(ferrule.Progress{Message: fmt.Sprintf("waiting for %s, which undoes an earlier call of %s", due.Undo, call.Device)})
+		call.Report(ferrule.Progress{Message: fmt.Sprintf("waiting for %s, which undoes an earlier call of %s", undo, call.Device)})
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return ferrule.Errorf(ferrule.Busy, "%s of %s must run first, to undo an earlier call, and was not confirmed yet", due.Undo, call.Device).
-				WithHint("check that the device works; `ferrule audit` shows the attempts")
+			return notConfirmed(ctx, call, undo, failed)
 		}
 	}
 }
 
-// isFor reports whether a lease is for a device. It is called with mu held.
+// notConfirmed returns the error of a call that waited in vain. Failed is that of the last
+// attempt to undo the earlier call, or nil.
+func notConfirmed(ctx context.Context, call *ferrule.Call, undo string, failed error) error {
+	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return ferrule.Errorf(ferrule.Cancelled, "cancelled while waiting for %s of %s, which undoes an earlier call", undo, call.Device)
+	}
+	e := ferrule.Errorf(ferrule.Busy, "%s of %s must run first, to undo an earlier call, and was not confirmed yet", undo, call.Device).
+		WithHint("check that the device works; `ferrule audit` shows the attempts")
+	if failed != nil {
+		last := ferrule.AsError(failed)
+		e.Message += ": " + last.Message
+		e.Hint = cmp.Or(last.Hint, e.Hint)
+	}
+	return e
+}
+
+// isFor reports whether a lease is for a device, not for other hardware that had its ID. It
+// is called with mu held.
 func (k *Keeper) isFor(l *lease, dev *ferrule.Device) bool {
-	if l.Device == dev.ID {
-		return true
+	if l.Address != dev.Address {
+		return false
 	}
 	online := k.devices[l.Device]
-	return online != nil && online.ID == dev.ID
+	return l.Device == dev.ID || online != nil && online.ID == dev.ID
+}
+
+// online reports whether the hardware of a lease is online. It is called with mu held.
+func (k *Keeper) online(r *record) bool {
+	dev := k.devices[r.Device]
+	return dev != nil && dev.Address == r.Address
 }
 
 // renew starts or renews a lease: it is on disk when renew returns, and shared when the
@@ -285,7 +339,7 @@ func (k *Keeper) renew(r record, length time.Duration) (leave func(error), share
 		was := l.record
 		before, why = &was, l.why
 	}
-	l.record, l.why = r, ""
+	l.record, l.why, l.failed = r, "", nil
 	l.inFlight++
 	l.renewals++
 	k.start(key, l, length)
@@ -318,12 +372,13 @@ func (k *Keeper) left(key string, r record, before *record, why string, err erro
 	k.writing.Lock()
 	defer k.writing.Unlock()
 	k.mu.Lock()
-	defer k.mu.Unlock()
 	l := k.leases[key]
 	if l == nil { // a lease with a call under way is not dropped
+		k.mu.Unlock()
 		return
 	}
 	l.inFlight--
+	dropped, restored := false, false
 	switch {
 	case l.why != "":
 		if ran {
@@ -333,14 +388,22 @@ func (k *Keeper) left(key string, r record, before *record, why string, err erro
 	case ran || l.ID != r.ID || l.inFlight > 0:
 	case before == nil:
 		k.drop(key, l)
+		dropped = true
 	default:
 		l.record = *before
-		k.put(key, l.record)
+		restored = true
 		if why != "" { // its end is not confirmed
 			k.due(key, l, why)
-			return
+		} else {
+			k.start(key, l, time.Until(before.Until))
 		}
-		k.start(key, l, time.Until(before.Until))
+	}
+	k.mu.Unlock()
+	switch {
+	case dropped:
+		k.erase(key, &r)
+	case restored:
+		k.put(key, *before)
 	}
 }
 
@@ -355,21 +418,30 @@ func (k *Keeper) enterOff(key string) (leave func(error)) {
 	}
 	id := l.ID
 	return func(err error) {
-		if err != nil {
-			return
-		}
-		k.writing.Lock()
-		defer k.writing.Unlock()
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		if l := k.leases[key]; l != nil && l.ID == id && l.inFlight == 0 {
-			k.drop(key, l)
+		if err == nil {
+			k.dropUnchanged(key, id)
 		}
 	}
 }
 
+// dropUnchanged drops a lease unless it was renewed.
+func (k *Keeper) dropUnchanged(key, id string) {
+	k.writing.Lock()
+	defer k.writing.Unlock()
+	k.mu.Lock()
+	l := k.leases[key]
+	unchanged := l != nil && l.ID == id && l.inFlight == 0
+	if unchanged {
+		k.drop(key, l)
+	}
+	k.mu.Unlock()
+	if unchanged {
+		k.erase(key, &l.record)
+	}
+}
+
 // put stores a changed lease. If that fails, what is on disk ends the lease as well. It is
-// called with writing held.
+// called with writing held, and without mu.
 func (k *Keeper) put(key string, r record) {
 	if err := k.file.Put(key, r); err != nil {
 		k.parts.Log.Error("lease not stored", "device", r.Device, "tool", r.Tool, "err", err)
@@ -377,17 +449,40 @@ func (k *Keeper) put(key string, r record) {
 	k.share(key, r)
 }
 
-// drop forgets a lease that has ended. It is called with both locks held.
+// drop forgets a lease that has ended. It is called with both locks held. The caller has to
+// erase it.
 func (k *Keeper) drop(key string, l *lease) {
 	if l.timer != nil {
 		l.timer.Stop()
 	}
 	delete(k.leases, key)
-	if err := k.file.Delete(key); err != nil { // it is ended once more after a restart
-		k.parts.Log.Error("ended lease not deleted", "device", l.Device, "tool", l.Tool, "err", err)
-	}
 	k.unshare(key, l.record)
 	k.wake()
+}
+
+// erase deletes a dropped lease from the disk. It is called with writing held, and without
+// mu.
+func (k *Keeper) erase(key string, r *record) {
+	if err := k.file.Delete(key); err != nil { // it is ended once more after a restart
+		k.parts.Log.Error("ended lease not deleted", "device", r.Device, "tool", r.Tool, "err", err)
+	}
+}
+
+// Forget drops the leases of a device that its owner forgets, under any of its IDs: it
+// cannot be called any more, and another device may get the ID.
+func (k *Keeper) Forget(ids ...string) {
+	k.mu.Lock()
+	all := make(map[string]record)
+	for key, l := range k.leases {
+		if slices.Contains(ids, l.Device) {
+			all[key] = l.record
+		}
+	}
+	k.mu.Unlock()
+	for key, r := range all {
+		k.parts.Log.Error("the device was forgotten, so its lease is not ended: the output may still be on", "device", r.Device, "tool", r.Undo, "address", r.Address)
+		k.dropUnchanged(key, r.ID)
+	}
 }
 
 // SessionEnded makes the leases of a session of this run due.

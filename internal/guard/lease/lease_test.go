@@ -424,6 +424,190 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// hung is a disk that hangs until it is released.
+type hung struct {
+	store
+	waits    chan struct{} // receives something when the disk hangs
+	released chan struct{}
+}
+
+func (h hung) wait() {
+	h.waits <- struct{}{}
+	<-h.released
+}
+
+func (h hung) Put(key string, value any) error {
+	h.wait()
+	return h.store.Put(key, value)
+}
+
+func (h hung) Delete(key string) error {
+	h.wait()
+	return h.store.Delete(key)
+}
+
+// TestHungDisk checks that a disk that hangs blocks neither calls without a lease, nor the
+// fleet, nor the records of other nodes, whatever it hangs in.
+func TestHungDisk(t *testing.T) {
+	onCall, offCall := callOf(t, "write", `{"pin":1,"value":true}`), callOf(t, "write", `{"pin":1,"value":false}`)
+	for name, hang := range map[string]func(n *node){
+		"new lease": func(n *node) {
+			if leave, err := n.Enter(callOf(t, "write", `{"pin":2,"value":true}`), 0, ""); err == nil {
+				leave(nil)
+			}
+		},
+		"switched off": func(n *node) {
+			if leave, err := n.Enter(offCall, 0, ""); err == nil {
+				leave(nil)
+			}
+		},
+		"session ended": func(n *node) { n.SessionEnded("boot-1") },
+		"forgotten":     func(n *node) { n.Forget("robot") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := &board{}
+			h := hung{waits: make(chan struct{}, 9), released: make(chan struct{})}
+			n := start(t, Parts{File: filepath.Join(t.TempDir(), "leases"), Handle: b.handle, SwitchedOff: func(string) { h.wait() }})
+			n.Put(robot, nil)
+			leave, err := n.Enter(onCall, 0, "output")
+			if err != nil {
+				t.Fatal(err)
+			}
+			leave(nil)
+			n.writing.Lock()
+			h.store = n.file
+			n.file = h
+			n.writing.Unlock()
+			go hang(n)
+			defer close(h.released)
+			await(t, h.waits)
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				other := callOf(t, "other", `{}`)
+				other.Target.Device = &ferrule.Device{ID: "lamp", Address: "lamp"}
+				if err := n.Await(t.Context(), other); err != nil {
+					t.Error(err)
+				}
+				n.Put(other.Target.Device, nil)
+				n.Remove("lamp")
+				n.SessionEnded("boot-5")
+				n.Count()
+				r := record{ID: "1", Node: "a", Device: "robot", Undo: "write", Args: []byte(`{}`), Ended: true}
+				value, _ := json.Marshal(r)
+				n.heard(leasePrefix+r.key(), value)
+			}()
+			await(t, done)
+		})
+	}
+}
+
+func await(t *testing.T, done <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-done:
+	case <-time.After(30 * time.Second):
+		t.Fatal("it hangs")
+	}
+}
+
+// TestOtherHardware checks that a lease is ended at the hardware that it is for, and that
+// it goes with a device that is forgotten.
+func TestOtherHardware(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &board{}
+		var log strings.Builder
+		n := start(t, Parts{File: filepath.Join(t.TempDir(), "leases"), Handle: b.handle, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		n.Put(robot, nil)
+		on := callOf(t, "write", `{"pin":1,"value":true}`)
+		n.call(b, on, nil)
+		other := *robot
+		other.Address = "10.0.0.2:1"
+		n.Put(&other, nil)
+		time.Sleep(11 * time.Minute)
+		synctest.Wait()
+		if b.count() != 1 || !strings.Contains(log.String(), "output of the earlier hardware may still be on") {
+			t.Errorf("other hardware was called: %v, %s", b.calls, log.String())
+		}
+		call := callOf(t, "other", `{}`)
+		call.Target.Device = &other
+		if err := n.Await(t.Context(), call); err != nil {
+			t.Errorf("other hardware waits: %v", err)
+		}
+		n.Put(robot, nil)
+		synctest.Wait()
+		if open, _ := n.Count(); open != 0 || b.high("1") {
+			t.Errorf("%d leases are open, %v", open, b.calls)
+		}
+
+		n.call(b, on, nil)
+		n.Remove("robot")
+		n.Forget("arm")
+		if open, _ := n.Count(); open != 1 {
+			t.Error("the lease of another device was forgotten")
+		}
+		n.Forget("arm", "robot")
+		if open, _ := n.Count(); open != 0 || len(n.file.All()) != 0 || !strings.Contains(log.String(), "forgotten, so its lease is not ended: the output may still be on") {
+			t.Errorf("%d leases are open; the log is %s", open, log.String())
+		}
+	})
+}
+
+// TestAwaitErrors checks what a call that waits for a due lease is told.
+func TestAwaitErrors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &board{fail: func() error {
+			return ferrule.Errorf(ferrule.Denied, "its tools changed").WithHint("run `ferrule diff robot`")
+		}}
+		n := start(t, Parts{File: filepath.Join(t.TempDir(), "leases"), Handle: b.handle})
+		n.Put(robot, nil)
+		n.call(b, callOf(t, "write", `{"pin":1,"value":true}`), nil)
+		n.SessionEnded("boot-1")
+		synctest.Wait()
+		late, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		e := ferrule.AsError(n.Await(late, callOf(t, "other", `{}`)))
+		if e.Code != ferrule.Busy || !strings.HasSuffix(e.Message, "not confirmed yet: its tools changed") || !strings.Contains(e.Hint, "ferrule diff") {
+			t.Errorf("got %s: %s; %s", e.Code, e.Message, e.Hint)
+		}
+		stopped, stop := context.WithCancel(t.Context())
+		stop()
+		if e := ferrule.AsError(n.Await(stopped, callOf(t, "other", `{}`))); e.Code != ferrule.Cancelled || e.MayHaveRun() {
+			t.Errorf("after a stop: %s: %s", e.Code, e.Message)
+		}
+	})
+}
+
+// TestRefusals checks that a call is refused if it could not be undone, or if other nodes
+// could not know how, unless it switches off.
+func TestRefusals(t *testing.T) {
+	b := &board{}
+	n := start(t, Parts{File: filepath.Join(t.TempDir(), "leases"), Handle: b.handle})
+	on, off := callOf(t, "write", `{"pin":1,"value":true}`), callOf(t, "write", `{"pin":1,"value":false}`)
+	for _, call := range []*ferrule.Call{on, off} {
+		call.Target.Manifest = leased()
+		call.Target.Manifest.Tool("write").Quarantine = "it changed"
+	}
+	if err := n.call(b, on, nil); err == nil || ferrule.AsError(err).Code != ferrule.Denied {
+		t.Errorf("a call that cannot be undone: %v", err)
+	}
+	if err := n.call(b, off, nil); err != nil {
+		t.Errorf("switching off: %v", err)
+	}
+	off = callOf(t, "write", `{"value":false}`)
+	off.Target.Tool.Lease.Off = map[string]any{"value": false}
+	if err := n.call(b, off, nil); err != nil {
+		t.Errorf("switching off something unknown: %v", err)
+	}
+	long := callOf(t, "write", `{"pin":1`+strings.Repeat("0", 4000)+`,"value":true}`)
+	if err := n.call(b, long, nil); err == nil || !strings.Contains(err.Error(), "too long") {
+		t.Errorf("arguments that cannot be shared: %v", err)
+	}
+	if open, _ := n.Count(); open != 0 {
+		t.Errorf("%d leases are open", open)
+	}
+}
+
 // memory is a Shared in memory. Each node has a view of it.
 type memory struct {
 	mu       sync.Mutex

@@ -55,8 +55,6 @@ func (k *Keeper) heard(name string, value []byte) {
 }
 
 func (k *Keeper) heardLease(key string, value []byte) {
-	k.writing.Lock()
-	defer k.writing.Unlock()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.foreign, key)
@@ -71,9 +69,9 @@ func (k *Keeper) heardLease(key string, value []byte) {
 	l := k.leases[key]
 	switch {
 	case r.Ended && r.Node == k.parts.Node: // another node ended it while this one was away
-		if l != nil && l.ID == r.ID && l.inFlight == 0 {
+		if l != nil && k.running != nil { // not here: other records wait meanwhile
 			// model: lease_forget
-			k.drop(key, l)
+			k.work.Go(func() { k.dropUnchanged(key, r.ID) })
 		} else if l == nil {
 			k.outbox.Put(leasePrefix+key, nil)
 		}

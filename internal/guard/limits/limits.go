@@ -11,6 +11,8 @@
 package limits
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -24,6 +26,9 @@ import (
 
 // maxOutputs limits the outputs of one tool. Callers choose their names.
 const maxOutputs = 1024
+
+// maxOutput is the length from which the arguments that identify an output are hashed.
+const maxOutput = 256
 
 // Limits holds the state of all outputs. It is safe for concurrent use.
 type Limits struct {
@@ -48,11 +53,14 @@ type Parts struct {
 	Log    *slog.Logger
 }
 
-// output is one thing that a tool acts on, for example a pin.
+// output is one thing that a tool acts on, for example a pin. After a rename of its
+// device it is known by several keys.
 type output struct {
-	mu sync.Mutex
+	mu sync.Mutex // taken before that of Limits
 	state
-	mixed bool // calls overlap, so that their order at the device is unknown
+	key     string // under which it is stored; empty if it is not
+	mixed   bool   // calls overlap, so that their order at the device is unknown
+	dropped bool   // it has no key any more
 }
 
 // Open opens the state in a file, or creates it.
@@ -67,7 +75,7 @@ func Open(p Parts) (*Limits, error) {
 	}
 	now := time.Now()
 	for key, data := range file.All() {
-		o := &output{}
+		o := &output{key: key}
 		if json.Unmarshal(data, &o.state) != nil {
 			unreadable++
 			continue
@@ -95,7 +103,12 @@ func keyOf(device string, tool *ferrule.Tool, args map[string]any) string {
 			by[arg] = value
 		}
 	}
-	return device + separator + tool.Name + separator + ferrule.ExactJSON(by)
+	output := ferrule.ExactJSON(by)
+	if len(output) > maxOutput { // so that it can be shared
+		sum := sha256.Sum256([]byte(output))
+		output = hex.EncodeToString(sum[:])
+	}
+	return device + separator + tool.Name + separator + output
 }
 
 // toolOf returns the part of a key that names the device and the tool.
@@ -106,24 +119,55 @@ func (l *Limits) find(dev *ferrule.Device, tool *ferrule.Tool, args map[string]a
 	key := keyOf(dev.ID, tool, args)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if o := l.outputs[key]; o != nil {
-		return key, o
-	}
-	if l.counts[toolOf(key)] >= maxOutputs {
-		return key, nil
-	}
-	o := &output{}
+	o := l.outputs[key]
 	for _, alias := range dev.Aliases { // another name does not reset its history
-		if was := l.outputs[keyOf(alias, tool, args)]; was != nil {
-			was.mu.Lock()
-			o.state = was.clone()
-			was.mu.Unlock()
-			break
+		if o == nil {
+			o = l.outputs[keyOf(alias, tool, args)]
 		}
 	}
-	l.outputs[key] = o
-	l.counts[toolOf(key)]++
+	if o == nil {
+		if l.counts[toolOf(key)] >= maxOutputs {
+			return key, nil
+		}
+		o = &output{}
+	}
+	if l.outputs[key] == nil {
+		l.outputs[key] = o
+		l.counts[toolOf(key)]++
+	}
 	return key, o
+}
+
+// lock returns the output of a call like find, with its lock held.
+func (l *Limits) lock(call *ferrule.Call) (string, *output) {
+	for {
+		key, o := l.find(call.Target.Device, call.Target.Tool, call.DecodedArgs)
+		if o == nil {
+			return key, nil
+		}
+		o.mu.Lock()
+		if !o.dropped {
+			return key, o
+		}
+		o.mu.Unlock()
+	}
+}
+
+// dropUnused forgets an output that no admitted call has used. It is called with the lock
+// of the output held.
+func (l *Limits) dropUnused(o *output) {
+	if o.key != "" || !o.Updated.IsZero() {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for other, same := range l.outputs {
+		if same == o {
+			delete(l.outputs, other)
+			l.counts[toolOf(other)]--
+		}
+	}
+	o.dropped = true
 }
 
 // Pass is a call that was admitted.
@@ -132,7 +176,7 @@ type Pass struct {
 	OnFor time.Duration
 
 	limits *Limits
-	key    string
+	key    string // of the output, when the call was admitted
 	output *output
 	tool   *ferrule.Tool
 	off    bool
@@ -148,12 +192,15 @@ func (l *Limits) Enter(call *ferrule.Call) (*Pass, error) {
 		return nil, nil
 	}
 	must := call.Urgent
-	key, o := l.find(call.Target.Device, tool, call.DecodedArgs)
+	key, o := l.lock(call)
 	if o == nil {
+		if must {
+			l.log.Error(notCounted, "device", call.Device, "tool", tool.Name, "err", "the tool has too many outputs")
+			return nil, nil
+		}
 		return nil, ferrule.Errorf(ferrule.Limited, "%s of %s was called for %d outputs, which is the limit", tool.Name, call.Device, maxOutputs).
 			WithHint("use an output that was used before")
 	}
-	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := time.Now()
 	l.goOn(key, o, now)
@@ -161,6 +208,7 @@ func (l *Limits) Enter(call *ferrule.Call) (*Pass, error) {
 	p.off = tool.Lease != nil && tool.Lease.SwitchesOff(tool.Name, call.DecodedArgs)
 	values, err := o.check(tool, call.DecodedArgs, p.off, now)
 	if err != nil && !must {
+		l.dropUnused(o)
 		return nil, describe(call, err)
 	}
 	p.values = values
@@ -169,17 +217,36 @@ func (l *Limits) Enter(call *ferrule.Call) (*Pass, error) {
 	}
 	next := o.clone()
 	next.enter(tool, values, p.off, now)
-	if err := l.file.Put(key, next); err != nil {
+	stored := l.file.Put(key, next)
+	if stored != nil {
 		if !must {
-			return nil, ferrule.Errorf(ferrule.Denied, "the call was not sent because it cannot be counted towards its limits: %w", err).
+			l.dropUnused(o)
+			return nil, ferrule.Errorf(ferrule.Denied, "the call was not sent because it cannot be counted towards its limits: %w", stored).
 				WithHint("check that the disk of the data directory is not full")
 		}
-		l.log.Error("a call that makes a device safe is not counted towards its limits", "device", call.Device, "tool", tool.Name, "err", err)
+		l.log.Error(notCounted, "device", call.Device, "tool", tool.Name, "err", stored)
+	}
+	if stored == nil || o.key == "" {
+		l.move(key, o)
 	}
 	l.share(key, next)
 	o.mixed = o.mixed || o.Running > 0
 	o.state = next
 	return p, nil
+}
+
+const notCounted = "a call that makes a device safe is not counted towards its limits"
+
+// move notes where an output was stored last. What an earlier name of its device has is
+// out of date. It is called with the lock of the output held.
+func (l *Limits) move(key string, o *output) {
+	was := o.key
+	if o.key = key; was == key || was == "" {
+		return
+	}
+	if err := l.file.Delete(was); err != nil { // it is not used
+		l.log.Warn("physical limits of a renamed device are stored twice", "err", err)
+	}
 }
 
 // describe makes an error for the caller.
@@ -217,7 +284,7 @@ func (p *Pass) Leave(err error) {
 	if o.Running == 0 {
 		o.mixed = false
 	}
-	p.limits.store(p.key, o)
+	p.limits.store(o)
 }
 
 // Output identifies the output of the call, for SwitchedOff. It may be called on nil.
@@ -240,16 +307,16 @@ func (l *Limits) SwitchedOff(key string) {
 	defer o.mu.Unlock()
 	if !o.On.IsZero() && o.Running == 0 {
 		o.switchOff(time.Now())
-		l.store(key, o)
+		l.store(o)
 	}
 }
 
 // store writes the state after a call. If that fails, the state from before the call
 // stays on disk, in which the call counts as run.
-func (l *Limits) store(key string, o *output) {
-	l.share(key, o.state)
-	if err := l.file.Put(key, o.state); err != nil {
-		device, rest, _ := strings.Cut(key, separator)
+func (l *Limits) store(o *output) {
+	l.share(o.key, o.state)
+	if err := l.file.Put(o.key, o.state); err != nil {
+		device, rest, _ := strings.Cut(o.key, separator)
 		tool, _, _ := strings.Cut(rest, separator)
 		l.log.Error("outcome not counted towards physical limits", "device", device, "tool", tool, "err", err)
 	}

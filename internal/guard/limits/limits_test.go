@@ -234,6 +234,139 @@ func TestRename(t *testing.T) {
 	}
 }
 
+// TestRenameDuringCall checks that a call that runs during a rename ends under both names,
+// that renames and calls at the same time do not block each other, and that the state
+// under the new name survives a restart.
+func TestRenameDuringCall(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "limits")
+	l := open(t, path)
+	tool := toolWith(t, `{"rate":"2/h"}`)
+	running, err := l.Enter(callOf(t, tool, `{}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	renamed := callOf(t, tool, `{}`)
+	renamed.Target.Device = &ferrule.Device{ID: "arm", Aliases: []string{"robot"}}
+	pass, err := l.Enter(renamed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pass.Leave(notRun)
+	running.Leave(notRun)
+	for range 2 { // both counted if they were still running
+		if pass, err = l.Enter(renamed); err != nil {
+			t.Fatal(err)
+		}
+		pass.Leave(nil)
+	}
+	for range 2 {
+		if _, err := l.Enter(renamed); err == nil {
+			t.Error("the calls do not count")
+		}
+		l.Close()
+		l = open(t, path)
+	}
+	if all := l.file.All(); len(all) != 1 || all[keyOf("arm", tool, nil)] == nil {
+		t.Errorf("%d outputs on disk", len(all))
+	}
+
+	var wg sync.WaitGroup
+	often := toolWith(t, `{"rate":"1000/s"}`, "n")
+	for name, aliases := range map[string][]string{"robot": nil, "arm": {"robot"}} {
+		for range 2 {
+			wg.Go(func() {
+				for i := range 100 {
+					call := callOf(t, often, fmt.Sprintf(`{"n":%d}`, i))
+					call.Target.Device = &ferrule.Device{ID: name, Aliases: aliases}
+					pass, err := l.Enter(call)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					pass.Leave(nil)
+				}
+			})
+		}
+	}
+	wg.Wait()
+}
+
+// TestManyOutputs checks that a refused call uses no output, and that a call that makes a
+// device safe is admitted even if there are too many.
+func TestManyOutputs(t *testing.T) {
+	l := open(t, filepath.Join(t.TempDir(), "limits"))
+	tool := toolWith(t, `{"range":{"v":{"max":1}}}`, "n")
+	for i := range maxOutputs + 1 {
+		if _, err := l.Enter(callOf(t, tool, fmt.Sprintf(`{"n":%d,"v":2}`, i))); err == nil {
+			t.Fatal("it was admitted")
+		}
+	}
+	if len(l.outputs) != 0 || l.counts[toolOf(keyOf("robot", tool, nil))] != 0 {
+		t.Fatalf("refused calls have %d outputs", len(l.outputs))
+	}
+	for i := range maxOutputs {
+		l.find(&ferrule.Device{ID: "robot"}, tool, callOf(t, tool, fmt.Sprintf(`{"n":%d}`, i)).DecodedArgs)
+	}
+	call := callOf(t, tool, `{"n":-1,"v":1}`)
+	if _, err := l.Enter(call); err == nil || !strings.Contains(err.Error(), "1024 outputs") {
+		t.Errorf("one too many: %v", err)
+	}
+	call.Urgent = true
+	pass, err := l.Enter(call)
+	if err != nil {
+		t.Errorf("a call that makes the device safe was refused: %v", err)
+	}
+	pass.Leave(nil)
+}
+
+// TestCondense checks that any state can be shared, and that it allows no more than before.
+func TestCondense(t *testing.T) {
+	now := time.Now()
+	random := rand.New(rand.NewPCG(1, 2))
+	for _, n := range []int{0, 1, maxShared, maxShared + 1, maxStretches, ferrule.MaxRate} {
+		var s state
+		for i := range n {
+			at := now.Add(time.Duration(i-n) * time.Minute)
+			s.Calls = append(s.Calls, at)
+			if i < maxStretches {
+				s.Used = append(s.Used, stretch{at, at.Add(time.Duration(random.IntN(60)) * time.Second)})
+			}
+		}
+		condensed, calls := condense(s)
+		text, err := json.Marshal(sharedState{"node", strings.Repeat("k", maxOutput), condensed, calls})
+		if err != nil || len(text) > 4096 {
+			t.Errorf("%d calls take %d bytes, %v", n, len(text), err)
+		}
+		var got sharedState
+		if err := json.Unmarshal(text, &got); err != nil {
+			t.Fatal(err)
+		}
+		all := got.expand()
+		if len(all.Calls) != n || len(s.Calls) != n {
+			t.Errorf("%d of %d calls are left", len(all.Calls), n)
+		}
+		for i := range min(n, len(all.Calls)) {
+			if all.Calls[i].Before(s.Calls[i]) {
+				t.Fatalf("call %d of %d counts as earlier", i, n)
+			}
+		}
+		for _, u := range s.Used {
+			covered := false
+			for _, v := range all.Used {
+				covered = covered || !v.From.After(u.From) && !v.Until.Before(u.Until)
+			}
+			if !covered {
+				t.Fatalf("of %d stretches, one is missing", n)
+			}
+		}
+	}
+	long := toolWith(t, `{}`, "n")
+	a, b := map[string]any{"n": strings.Repeat("x", 9999)}, map[string]any{"n": strings.Repeat("x", 9998)}
+	if k := keyOf("robot", long, a); len(k) > 2*maxOutput || k == keyOf("robot", long, b) {
+		t.Errorf("long arguments have the key %q", k)
+	}
+}
+
 // node is a Shared that passes everything to another node.
 type node struct {
 	other func(key string, value []byte)
