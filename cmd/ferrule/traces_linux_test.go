@@ -326,7 +326,7 @@ func TestTraceStdio(t *testing.T) {
 		if err != nil || answer.IsError {
 			t.Fatalf("got %+v, %v", answer, err)
 		}
-		eventually(t, 10*time.Second, "its spans have come", func() bool { return len(c.of(trace)) == 15 })
+		eventually(t, 10*time.Second, "its spans have come", func() bool { return len(c.of(trace)) == 17 })
 		first := slices.IndexFunc(c.of(trace), func(s seenSpan) bool { return s.parent == "b7ad6b7169203331" })
 		if first < 0 || c.of(trace)[first].name != front || c.of(trace)[first].about["ferrule.call.role"] != "agent" {
 			t.Errorf("%s: got %+v", front, c.of(trace))
