@@ -61,7 +61,8 @@ type Call struct {
 	// Target is what the call addresses. The pipeline sets it and overwrites what
 	// the caller put there.
 	Target Target `json:"-"`
-	// Verdict is the decision of the policy. The pipeline sets it.
+	// Verdict is the decision of the policy. The pipeline sets it. In a call of another node
+	// it is what that node decided, if that is Ask.
 	Verdict Verdict `json:"-"`
 	// MeterState belongs to the Meters.
 	MeterState any `json:"-"`

@@ -27,7 +27,8 @@ func (g *Gateway) openApprovals() error {
 	}
 	g.Approvals, err = approval.Open(approval.Parts{
 		Config: cfg, Dir: g.parts.Data, Node: node, Journal: g.Journal, Devices: g.Fleet, Version: g.Policy.Version, Decide: g.Policy.Decide,
-		Event: g.Cluster.AddDeviceEvent, Log: g.parts.Log,
+		Stopped: func(dev *ferrule.Device) string { return g.Stop.Stopped().For(dev) },
+		Event:   g.Cluster.AddDeviceEvent, Log: g.parts.Log,
 	})
 	return err
 }

@@ -16,7 +16,8 @@ func permitAll(*ferrule.Call) ferrule.Verdict {
 	return ferrule.Verdict{Ruling: ferrule.Permit, Reason: "no policy is configured"}
 }
 
-// authorize refuses what the policy forbids and stores the verdict in the call.
+// authorize refuses what the policy forbids and stores the verdict in the call. If the node
+// that a call comes from requires approval, this node does not permit it without.
 func authorize(policy Policy) stage {
 	if policy == nil {
 		policy = permitAll
@@ -27,7 +28,11 @@ func authorize(policy Policy) stage {
 				call.Verdict = ferrule.Verdict{Ruling: ferrule.Permit, Reason: "everybody may stop devices"}
 				return next(ctx, call)
 			}
+			before := call.Verdict
 			call.Verdict = policy(call)
+			if call.Via != "" && before.Ruling == ferrule.Ask && call.Verdict.Ruling == ferrule.Permit {
+				call.Verdict = before
+			}
 			switch call.Verdict.Ruling {
 			case ferrule.Permit, ferrule.Ask:
 				return next(ctx, call)

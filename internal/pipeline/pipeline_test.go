@@ -362,3 +362,16 @@ func TestEveryCallGetsAnID(t *testing.T) {
 		t.Errorf("got %q and %q", one.ID, two.ID)
 	}
 }
+
+// TestUrgentForPeople checks that the gateway can make a device safe with a tool that only people
+// may call otherwise.
+func TestUrgentForPeople(t *testing.T) {
+	for _, urgent := range []bool{false, true} {
+		_, err := build(&ledger{}, new(counter).handle)(t.Context(), &ferrule.Call{
+			Principal: ferrule.Principal{Role: ferrule.Gateway, Name: "stop"}, Device: "robot", Tool: "reset", Urgent: urgent,
+		})
+		if urgent != (err == nil) {
+			t.Errorf("urgent %t: %v", urgent, err)
+		}
+	}
+}

@@ -73,3 +73,43 @@ func TestRemoteApproval(t *testing.T) {
 		}
 	}
 }
+
+// refusing is a pipeline.Approvals that counts and refuses.
+type refusing struct{ asked int }
+
+func (r *refusing) Await(context.Context, *ferrule.Call) error {
+	r.asked++
+	return ferrule.Errorf(ferrule.Denied, "nobody approved it")
+}
+
+// TestStricterNode checks that the node of a device asks if the node of the caller requires
+// that, and that nobody permits what this node forbids.
+func TestStricterNode(t *testing.T) {
+	for _, test := range []struct {
+		via         string
+		there, here ferrule.Ruling
+		asked       int
+		code        ferrule.Code
+	}{
+		{"north", ferrule.Ask, ferrule.Permit, 1, ferrule.Denied},
+		{"north", ferrule.Ask, ferrule.Forbid, 0, ferrule.Denied},
+		{"north", "", ferrule.Permit, 0, ""},
+		{"north", "", ferrule.Ask, 1, ferrule.Denied},
+		{"north", ferrule.Permit, ferrule.Ask, 1, ferrule.Denied},
+		{"", ferrule.Ask, ferrule.Permit, 0, ""}, // left over from an earlier attempt
+	} {
+		var people refusing
+		handle := pipeline.New(pipeline.Parts{
+			Config: pipeline.DefaultConfig(), Journal: &ledger{}, Fleet: testFleet{oneBoard{}, new(counter).handle}, Approvals: &people,
+			Policy: rules(test.here, "a rule"), Log: slog.New(slog.DiscardHandler),
+		}).Handle
+		_, err := handle(t.Context(), &ferrule.Call{Principal: robby, Via: test.via, Device: "robot", Tool: "look", Verdict: ferrule.Verdict{Ruling: test.there}})
+		code := ferrule.Code("")
+		if err != nil {
+			code = ferrule.AsError(err).Code
+		}
+		if people.asked != test.asked || code != test.code {
+			t.Errorf("%+v: asked %d times, %v", test, people.asked, err)
+		}
+	}
+}

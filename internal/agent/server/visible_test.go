@@ -222,6 +222,39 @@ func TestShownLater(t *testing.T) {
 	}
 }
 
+// TestManyCallers checks that the lists of few callers are remembered, that all are told of
+// the next change if there were more, and that those who left do not count any longer.
+func TestManyCallers(t *testing.T) {
+	f, _ := twoDevices(t, operations)
+	f.parts.Catalog.ShowTo(func(ferrule.Principal) ferrule.Visibility {
+		return ferrule.Visibility{Version: "1", Shows: func(*ferrule.Device, ferrule.Operation, *ferrule.Tool) bool { return false }}
+	})
+	v := f.viewAt("")
+	_, told := connectAs(t, v, limited, versions[0])
+	for n := range 2 * maxLastFor {
+		who := ferrule.Principal{Role: ferrule.Agent, Name: fmt.Sprint("local/", n)}
+		v.seenBy(context.WithValue(t.Context(), callerKey{}, who))
+	}
+	if len(v.lastFor) != maxLastFor || !v.crowded {
+		t.Errorf("%d callers are remembered, crowded %t", len(v.lastFor), v.crowded)
+	}
+	v.listsChanged()
+	got := make(map[string]bool)
+	for len(got) < 3 {
+		select {
+		case what := <-told:
+			got[what] = true
+		case <-time.After(30 * time.Second):
+			t.Fatalf("told only %v", got)
+		}
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.lastFor) != 0 || v.crowded {
+		t.Errorf("then %d callers are remembered, crowded %t", len(v.lastFor), v.crowded)
+	}
+}
+
 // TestEachSubscriberIsAsked checks that each caller's subscription to a resource passes the
 // pipeline, also if the device reports it already for another.
 func TestEachSubscriberIsAsked(t *testing.T) {

@@ -27,6 +27,9 @@ type request struct {
 	// Asks means that the caller can answer questions, Reports that it wants progress.
 	Asks    bool `json:"asks,omitempty"`
 	Reports bool `json:"reports,omitempty"`
+	// Ask means that the policy of the caller's node requires the approval of a person. The
+	// holder asks, even if its own policy does not require it.
+	Ask bool `json:"ask,omitempty"`
 	// Deadline is how long the caller's node waits. It is longer than the call's Timeout if
 	// the call may wait for the approval of a person first.
 	Deadline ferrule.Duration `json:"deadline,omitempty"`

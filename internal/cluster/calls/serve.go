@@ -197,6 +197,9 @@ func (c *Calls) serve(ctx context.Context, to caller, data []byte, s *served) []
 	} else {
 		return []byte{frameMoved}
 	}
+	if req.Ask {
+		call.Verdict = ferrule.Verdict{Ruling: ferrule.Ask, Reason: "the policy of node " + to.run.node + ", where the call comes from, requires it"}
+	}
 	if req.Reports {
 		call.Progress = func(p ferrule.Progress) { to.send(frame(frameProgress, p)) }
 	}

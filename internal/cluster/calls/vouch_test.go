@@ -226,3 +226,40 @@ func (p peerAt) Peer(string) (string, time.Time) { return p.boot, time.Now() }
 func (peerAt) Held(string, uint64) (ferrule.Target, bool) { return ferrule.Target{}, false }
 
 func (peerAt) Lookup(context.Context, string) *ferrule.Device { return nil }
+
+// TestAsk: the holder learns that the caller's node requires approval, but not for calls of
+// the gateway's own tools, which ask before they are forwarded.
+func TestAsk(t *testing.T) {
+	e := startEngine(t)
+	var got ferrule.Verdict
+	holder := testCalls(func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+		got = call.Verdict
+		return &ferrule.Result{}, nil
+	})
+	listener := holder.Listener(e)
+	if err := listener.Listen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Stop()
+	sender := New(Options{
+		Names: engine.Names{Tenant: "home", Node: "b"}, Boot: "peer", Devices: peerAt{"boot"}, Secret: testSecret,
+		Serve: func(context.Context, *ferrule.Call) (*ferrule.Result, error) { return nil, nil }, Refused: func(*ferrule.Call) {}, Log: slog.New(slog.DiscardHandler),
+	})
+	if err := sender.Connect(e); err != nil {
+		t.Fatal(err)
+	}
+	device := &ferrule.Device{ID: "robot", Kind: "k", Node: "a", Epoch: 1, State: ferrule.StateOnline}
+	for _, test := range []struct {
+		ruling ferrule.Ruling
+		remote bool
+		want   ferrule.Ruling
+	}{{ferrule.Ask, true, ferrule.Ask}, {ferrule.Permit, true, ""}, {ferrule.Ask, false, ""}} {
+		call := &ferrule.Call{
+			ID: "c", Device: "robot", Tool: "look", Verdict: ferrule.Verdict{Ruling: test.ruling},
+			Target: ferrule.Target{Device: device, Tool: &ferrule.Tool{Name: "look", Effect: ferrule.Changes}, Remote: test.remote},
+		}
+		if _, err := sender.Call(t.Context(), call); err != nil || got.Ruling != test.want {
+			t.Errorf("%+v: the holder got %+v, %v", test, got, err)
+		}
+	}
+}

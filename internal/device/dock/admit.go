@@ -126,15 +126,22 @@ func (c *supervisor) describe(ctx context.Context, s transport.Sighting, name st
 	return dev, compared, nil
 }
 
-// updateManifest handles a new manifest of a device that stays connected.
+// updateManifest handles a new manifest of a device that stays connected. If it is
+// unusable, the session ends: the device is no longer what the old manifest says.
 func (c *supervisor) updateManifest(ctx context.Context, session protocol.Session, s transport.Sighting, name string, manifest *ferrule.Manifest) {
 	dev, compared, err := c.describe(ctx, s, name, manifest)
-	if err != nil {
-		c.observe(transport.Frame{Direction: transport.Remark, Note: "new manifest is unusable: " + err.Error()})
-		return
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if err != nil {
+		why := fmt.Errorf("its new manifest is unusable: %w", err)
+		c.observe(transport.Frame{Direction: transport.Remark, Note: why.Error()})
+		if c.session == session {
+			c.session, c.connected = nil, make(chan struct{})
+			c.offline(why)
+			c.reconnect(why)
+		}
+		return
+	}
 	was := c.slot.device.Load()
 	if c.session != session || was.Says() == dev.Kind {
 		return // the session has ended, or nothing changed

@@ -3,8 +3,10 @@ package dock_test
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
@@ -97,6 +99,36 @@ func TestUpdateManifest(t *testing.T) {
 		}
 		if _, err := w.send(context.Background(), late); ferrule.AsError(err).Code != ferrule.Invalid {
 			t.Errorf("a call of before: %v", err)
+		}
+	})
+}
+
+// TestUnusableManifest: a device whose new manifest is unusable is no longer used as what it
+// was, and returns when it says something usable.
+func TestUnusableManifest(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		// JSON is read to this depth, and the list of tools is deeper.
+		const depth = 10_000
+		unusable := usual("toy")
+		unusable.Tools[0].Input = json.RawMessage(strings.Repeat("[", depth) + strings.Repeat("]", depth))
+		b := &board{address: "a", model: "toy", renews: make(chan *ferrule.Manifest)}
+		w.transport.see("g", named(b, "toy"))
+		synctest.Wait()
+		b.set(func(b *board) { b.manifest = unusable })
+		b.renews <- unusable
+		synctest.Wait()
+		if now := w.device("toy"); now.State != ferrule.StateOffline {
+			t.Errorf("got %+v", now)
+		}
+		if _, err := w.callAs(&ferrule.Call{Device: "toy", Tool: "move"}); err == nil || ferrule.AsError(err).MayHaveRun() {
+			t.Errorf("a call: %v", err)
+		}
+		b.set(func(b *board) { b.manifest = nil })
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if now := w.device("toy"); now.State != ferrule.StateOnline {
+			t.Errorf("afterwards: %+v", now)
 		}
 	})
 }

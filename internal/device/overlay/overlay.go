@@ -265,7 +265,8 @@ func (s *Set) MatchesDevice(device string) bool {
 }
 
 // UnknownTools returns a note for each tool that an overlay for this device or its
-// Kind names and that the device does not have. The name may be misspelled.
+// Kind names and that the device does not have: the name may be misspelled. It also returns
+// one if the device cannot be stopped because the tool for that is in quarantine.
 func (s *Set) UnknownTools(protocol string, kind ferrule.Kind, device string, m *ferrule.Manifest) []string {
 	var notes []string
 	of := subject{protocol, kind, m.PartOf, device}
@@ -285,6 +286,11 @@ func (s *Set) UnknownTools(protocol string, kind ferrule.Kind, device string, m 
 		}
 		if f.Stop != nil {
 			notes = append(notes, stopNotes(f.Stop, m)...)
+		}
+	}
+	if stop := s.stop(of); stop != nil {
+		if tool := m.Tool(stop.Tool); tool != nil && tool.Quarantine != "" {
+			notes = append(notes, fmt.Sprintf("stop of an overlay uses the tool %q, which cannot be called: %s", stop.Tool, tool.Quarantine))
 		}
 	}
 	return notes

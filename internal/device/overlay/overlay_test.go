@@ -349,6 +349,10 @@ func TestStopAction(t *testing.T) {
 			t.Errorf("%s: notes %q", text, notes)
 		}
 	}
+	held := &ferrule.Manifest{Tools: []ferrule.Tool{{Name: "off", Quarantine: "it changed"}}}
+	if notes := set.UnknownTools("mcpu", "k", "fan", held); !slices.Equal(notes, []string{`stop of an overlay uses the tool "off", which cannot be called: it changed`}) {
+		t.Errorf("in quarantine: notes %q", notes)
+	}
 	for text, want := range map[string]string{
 		`{"stop":{}}`:                       "stop.tool: must be",
 		`{"stop":{"tool":"a\u0007b"}}`:      "stop.tool: must be",

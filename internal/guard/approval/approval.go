@@ -148,6 +148,8 @@ type Parts struct {
 	Version func() string
 	// Decide is the policy, which is asked again after a wait; it may be nil.
 	Decide func(call *ferrule.Call) ferrule.Verdict
+	// Stopped says why a device may not be changed now, or returns ""; it may be nil.
+	Stopped func(dev *ferrule.Device) string
 	// Event is called when a request is made or has ended; it may be nil. It must not block.
 	Event func(ferrule.Event)
 	Log   *slog.Logger
@@ -179,6 +181,9 @@ const (
 func Open(parts Parts) (*Approvals, error) {
 	if parts.Version == nil {
 		parts.Version = func() string { return "" }
+	}
+	if parts.Stopped == nil {
+		parts.Stopped = func(*ferrule.Device) string { return "" }
 	}
 	a := &Approvals{
 		parts: parts, cfg: parts.Config, wake: make(chan struct{}, 1), notices: make(chan notice, maxStored),
@@ -422,10 +427,28 @@ func (a *Approvals) deviceNow(r *request) string {
 		return "unknown: the gateway has no device of this name any longer"
 	case dev.Kind != r.Kind:
 		return fmt.Sprintf("%s, but its Kind has changed since; this request can no longer be used", dev.State)
-	case dev.Reason != "":
-		return fmt.Sprintf("%s since %s: %s", dev.State, ferrule.FormatTime(dev.Since), ferrule.Clean(dev.Reason, ferrule.MaxReason))
 	}
-	return fmt.Sprintf("%s since %s", dev.State, ferrule.FormatTime(dev.Since))
+	now := fmt.Sprintf("%s since %s", dev.State, ferrule.FormatTime(dev.Since))
+	if dev.Reason != "" {
+		now += ": " + ferrule.Clean(dev.Reason, ferrule.MaxReason)
+	}
+	if why := a.stopped(dev, r.Effect); why != "" {
+		now += "; " + why
+	}
+	return now
+}
+
+// stopped says that a call with an effect cannot run because changes are stopped, or
+// returns "". Reads and the gateway's own tools are never stopped.
+func (a *Approvals) stopped(dev *ferrule.Device, effect ferrule.Effect) string {
+	if effect == ferrule.Reads || dev.ID == ferrule.GatewayID {
+		return ""
+	}
+	why := a.parts.Stopped(dev)
+	if why != "" {
+		why = "changes are " + why
+	}
+	return why
 }
 
 // Answer is what a person says to a request.

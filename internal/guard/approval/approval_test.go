@@ -39,6 +39,7 @@ type world struct {
 	kind    ferrule.Kind
 	version string
 	verdict ferrule.Ruling
+	stopped string // why changes are; empty if they are not
 	ran     []string
 	journal []ferrule.Entry
 	events  []ferrule.Event
@@ -67,6 +68,7 @@ func (w *world) open() {
 		Config: w.cfg, Dir: w.dir, Node: w.node, Journal: w, Devices: w, Log: slog.New(slog.DiscardHandler),
 		Version: w.policyVersion,
 		Decide:  w.decide,
+		Stopped: func(*ferrule.Device) string { w.mu.Lock(); defer w.mu.Unlock(); return w.stopped },
 		Event:   func(e ferrule.Event) { w.mu.Lock(); defer w.mu.Unlock(); w.events = append(w.events, e) },
 	})
 	if err != nil {
@@ -445,6 +447,52 @@ func TestLateAnswer(t *testing.T) {
 		}
 		cancel()
 		running.Wait()
+	})
+}
+
+// TestStopped: while changes are stopped, a call that was approved does not run, and its
+// approval can be used afterwards, once.
+func TestStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		stop := func(why string) { w.mu.Lock(); defer w.mu.Unlock(); w.stopped = why }
+		done := w.call(t.Context(), burn(robby, `{}`))
+		synctest.Wait()
+		stop("stopped by person:ben at 12:00")
+		if now := w.approvals.List()[0].Now; !strings.HasSuffix(now, "; changes are stopped by person:ben at 12:00") {
+			t.Errorf("a person sees %q", now)
+		}
+		w.answer(anna, w.only(), approval.Answer{Allow: true})
+		isDenied(t, <-done, "burn of oven was approved, but changes are stopped by person:ben at 12:00; nothing was sent")
+		isDenied(t, <-w.call(t.Context(), burn(robby, `{}`)), "changes are stopped")
+		w.approvals.Close()
+		w.open() // the approval is on disk
+		stop("")
+		if err := <-w.call(t.Context(), burn(robby, `{}`)); err != nil || len(w.runs()) != 1 {
+			t.Errorf("after the stop: %v, ran %q", err, w.runs())
+		}
+		if left := w.approvals.List(); len(left) != 0 {
+			t.Errorf("left %+v", left)
+		}
+	})
+}
+
+// TestInventedNames: an agent that changes the name it gave itself stays one caller.
+func TestInventedNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		local := func(n int) ferrule.Call {
+			return burn(ferrule.Principal{Role: ferrule.Agent, Name: fmt.Sprintf("local/a%d", n), Auth: ferrule.AuthStdio, User: "anna"}, `{}`)
+		}
+		for n := range w.cfg.PerCaller {
+			w.call(ctx, local(n))
+		}
+		synctest.Wait()
+		if err := <-w.call(ctx, local(99)); err == nil || ferrule.AsError(err).Code != ferrule.Limited {
+			t.Errorf("error %v", err)
+		}
 	})
 }
 

@@ -166,6 +166,10 @@ func (w *waiter) use(ctx context.Context, r *request) error {
 			return ferrule.Errorf(ferrule.Denied, "%s of %s was approved, but is forbidden by now: %s", w.call.Tool, w.call.Device, v.Reason)
 		}
 	}
+	if why := a.stopped(dev, w.call.Target.Tool.Effect); why != "" { // an approval must not be used up by a call that will be refused
+		return ferrule.Errorf(ferrule.Denied, "%s of %s was approved, but %s; nothing was sent", w.call.Tool, w.call.Device, why).
+			WithHint("the approval can still be used until %s: call again with the same arguments when a person has run `ferrule resume`", ferrule.FormatTime(r.Expires))
+	}
 	message := "used; allowed once by " + r.By
 	if r.Standing {
 		message = "used; allowed for a time by " + r.By
@@ -212,7 +216,7 @@ func (a *Approvals) create(call *ferrule.Call, b Binding, now time.Time) (*reque
 	for _, r := range a.byKey {
 		if r.state == waiting {
 			waits++
-			if r.Principal == b.Principal && r.Via == b.Via {
+			if r.Principal.Account() == b.Principal.Account() && r.Via == b.Via { // names can be invented
 				own++
 			}
 		}

@@ -65,18 +65,27 @@ func (a *Approvals) servePost(w http.ResponseWriter, req *http.Request, token st
 		page(w, http.StatusBadRequest, "The answer must be allow, allow_for or deny", "")
 		return
 	}
+	known, err := a.answerLink(token, answer)
+	switch {
+	case !known: // answered meanwhile
+		page(w, http.StatusNotFound, "This link cannot be used", "<p>The call has been answered or has ended.</p>")
+	case err != nil:
+		page(w, http.StatusConflict, "Nothing was changed", "<p>"+html.EscapeString(ferrule.AsError(err).Message)+"</p>")
+	default:
+		page(w, http.StatusOK, map[bool]string{true: "Allowed", false: "Denied"}[answer.Allow], "<p>You can close this page.</p>")
+	}
+}
+
+// answerLink answers the request that a token belongs to, if there is one.
+func (a *Approvals) answerLink(token string, answer Answer) (known bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r := a.byLink(token)
-	if r == nil { // answered meanwhile
-		page(w, http.StatusNotFound, "This link cannot be used", "<p>The call has been answered or has ended.</p>")
-		return
+	if r == nil {
+		return false, nil
 	}
-	if _, err := a.answer(r, linkPerson.String(), answer); err != nil {
-		page(w, http.StatusConflict, "Nothing was changed", "<p>"+html.EscapeString(ferrule.AsError(err).Message)+"</p>")
-		return
-	}
-	page(w, http.StatusOK, map[bool]string{true: "Allowed", false: "Denied"}[answer.Allow], "<p>You can close this page.</p>")
+	_, err = a.answer(r, linkPerson.String(), answer)
+	return true, err
 }
 
 // findLink returns the request that a token belongs to, or nil if there is none. The

@@ -167,8 +167,25 @@ func (w *world) visit(method, path, form string) *httptest.ResponseRecorder {
 	req := httptest.NewRequest(method, path, strings.NewReader(form))
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	out := httptest.NewRecorder()
-	w.approvals.ServeHTTP(out, req)
+	w.approvals.ServeHTTP(&slowReader{out, w}, req)
 	return out
+}
+
+// slowReader gets a page only while others can use the approvals.
+type slowReader struct {
+	*httptest.ResponseRecorder
+	w *world
+}
+
+func (s *slowReader) Write(data []byte) (int, error) {
+	listed := make(chan struct{})
+	go func() { s.w.approvals.List(); close(listed) }()
+	select {
+	case <-listed:
+	case <-time.After(30 * time.Second):
+		s.w.t.Error("a page that is being sent holds all approvals up")
+	}
+	return s.ResponseRecorder.Write(data)
 }
 
 // TestWrongLinks tries wrong tokens until they are refused. The right one still works.

@@ -107,7 +107,7 @@ func FuzzArguments(f *testing.F) {
 			}
 		}
 		p := &Policy{own: &index{}, cfg: Config{Preset: Careful}}
-		q := p.newRequest(ferrule.Principal{Role: ferrule.Agent}, "", &ferrule.Device{ID: "d"}, ferrule.CallTool, "t", ferrule.Reads)
+		q := p.newRequest(ferrule.Principal{Role: ferrule.Agent}, "", subject{Device: &ferrule.Device{ID: "d"}}, ferrule.CallTool, "t", ferrule.Reads)
 		types.NewRecord(q.context(args, true, time.Time{}))
 	})
 }

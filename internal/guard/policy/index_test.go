@@ -110,7 +110,7 @@ func loadRules(t testing.TB, cfg Config, text string) *Policy {
 
 // plain decides as the documentation says, by Cedar alone: all rules, each time.
 func (p *Policy) plain(all cedar.PolicyMap, c *ferrule.Call, now time.Time) ferrule.Ruling {
-	q := p.newRequest(c.Principal, c.Via, c.Target.Device, c.Operation, c.Target.Tool.Name, c.Target.Tool.Effect)
+	q := p.newRequest(c.Principal, c.Via, subjectOf(&c.Target), c.Operation, c.Target.Tool.Name, c.Target.Tool.Effect)
 	if c.Operation != ferrule.CallTool {
 		q.effect = ferrule.Reads
 	}
@@ -223,7 +223,7 @@ func TestIndexSpeed(t *testing.T) {
 			best = min(best, time.Since(start))
 		}
 		sum += best
-		rules += len(p.own.find(p.newRequest(c.Principal, c.Via, c.Target.Device, c.Operation, c.Tool, c.Target.Tool.Effect)))
+		rules += len(p.own.find(p.newRequest(c.Principal, c.Via, subjectOf(&c.Target), c.Operation, c.Tool, c.Target.Tool.Effect)))
 	}
 	best := sum / time.Duration(len(calls))
 	sum = 0

@@ -241,10 +241,35 @@ func (p *Policy) decide(call *ferrule.Call, now time.Time) ferrule.Verdict {
 	if !ok {
 		return final
 	}
-	var found candidates
+	dev := subjectOf(&call.Target)
+	v := p.decideAs(call, dev, effect, now)
+	if dev.Offered == "" || len(p.own.rules) == 0 {
+		return v
+	}
+	// What a device offers is forbidden by the rules for that Kind. They permit nothing
+	// before the owner has accepted it: a device can offer any Kind.
+	dev.offered = true
+	if other := p.decideAs(call, dev, effect, now); strictness(other.Ruling) > strictness(v.Ruling) {
+		return other
+	}
+	return v
+}
+
+// strictness orders rulings.
+func strictness(r ferrule.Ruling) int {
+	switch r {
+	case ferrule.Permit:
+		return 0
+	case ferrule.Ask:
+		return 1
+	}
+	return 2
+}
+
+func (p *Policy) decideAs(call *ferrule.Call, dev subject, effect ferrule.Effect, now time.Time) ferrule.Verdict {
 	if len(p.own.rules) > 0 {
-		q := p.newRequest(call.Principal, call.Via, call.Target.Device, call.Operation, call.Target.Tool.Name, effect)
-		if found = p.own.find(q); len(found) > 0 {
+		q := p.newRequest(call.Principal, call.Via, dev, call.Operation, call.Target.Tool.Name, effect)
+		if found := p.own.find(q); len(found) > 0 {
 			v := p.evaluate(q, append(found, p.presets.find(q)...), call.DecodedArgs, now)
 			if v.Ruling == ferrule.Ask && forPeople(call) {
 				v.Ruling = ferrule.Permit
@@ -358,12 +383,22 @@ func indexOf(id types.PolicyID) int {
 }
 
 // Shows reports whether a caller may use a tool with some arguments at some time, or may ask
-// to. Lists have what it reports; each call is decided by Decide.
+// to. Lists have what it reports; each call is decided by Decide. Rules for the Kind that a
+// device had before its effects became stricter are not known here.
 func (p *Policy) Shows(who ferrule.Principal, dev *ferrule.Device, op ferrule.Operation, tool *ferrule.Tool) bool {
 	effect, final, ok := p.classify(who, dev, op, tool)
 	if !ok {
 		return final.Ruling != ferrule.Forbid
 	}
+	own := subject{Device: dev}
+	shown := p.showsAs(who, own, op, tool, effect)
+	if own.offered = dev.Offered != "" && len(p.own.rules) > 0; own.offered && shown {
+		return p.showsAs(who, own, op, tool, effect)
+	}
+	return shown
+}
+
+func (p *Policy) showsAs(who ferrule.Principal, dev subject, op ferrule.Operation, tool *ferrule.Tool, effect ferrule.Effect) bool {
 	if len(p.own.rules) > 0 {
 		q := p.newRequest(who, "", dev, op, tool.Name, effect)
 		if found := p.own.find(q); len(found) > 0 {

@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"cmp"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,6 +50,7 @@ type request struct {
 	who    ferrule.Principal
 	via    string
 	device *ferrule.Device
+	kind   ferrule.Kind // that the owner accepted
 	effect ferrule.Effect
 	name   string
 
@@ -58,9 +61,41 @@ type request struct {
 	builtWho, builtTool, builtDevice *types.Entity
 }
 
+// subject is the device of a request.
+type subject struct {
+	*ferrule.Device
+	// partOf is the Kind that the owner accepted, if another one is in use; empty if that
+	// is unknown.
+	partOf ferrule.Kind
+	// offered is set to look at the device also as what it offers.
+	offered bool
+}
+
+// subjectOf returns the device of a call.
+func subjectOf(target *ferrule.Target) subject {
+	s := subject{Device: target.Device}
+	if target.Manifest != nil {
+		s.partOf = target.Manifest.PartOf
+	}
+	return s
+}
+
+// kinds returns all Kinds of a device: what is in use, and what the owner accepted, before
+// and after effects became stricter. Otherwise a device would leave the rules for its Kind
+// when it says something else about itself. What is in use is never more than what was
+// accepted, so rules for that Kind may also permit it.
+func (s subject) kinds() []ferrule.Kind {
+	all := []ferrule.Kind{s.Kind, s.Accepted, s.partOf}
+	if s.offered {
+		all = append(all, s.Offered)
+	}
+	slices.Sort(all)
+	return slices.DeleteFunc(slices.Compact(all), func(k ferrule.Kind) bool { return k == "" })
+}
+
 // newRequest returns a request. All of its parts were checked before.
-func (p *Policy) newRequest(who ferrule.Principal, via string, dev *ferrule.Device, op ferrule.Operation, name string, effect ferrule.Effect) *request {
-	q := &request{who: who, via: via, device: dev, effect: effect, name: name}
+func (p *Policy) newRequest(who ferrule.Principal, via string, dev subject, op ferrule.Operation, name string, effect ferrule.Effect) *request {
+	q := &request{who: who, via: via, device: dev.Device, kind: cmp.Or(dev.partOf, dev.Accepted, dev.Kind), effect: effect, name: name}
 	id := types.String(who.Name)
 	q.principal = types.NewEntityUID(typePerson, id)
 	if who.Role == ferrule.Agent {
@@ -81,10 +116,13 @@ func (p *Policy) newRequest(who ferrule.Principal, via string, dev *ferrule.Devi
 	for _, alias := range dev.Aliases {
 		q.resources = append(q.resources, types.NewEntityUID(typeDevice, types.String(alias)), toolUID(alias, name))
 	}
+	for _, kind := range dev.kinds() {
+		q.resources = append(q.resources, types.NewEntityUID(typeKind, types.String(kind)))
+	}
 	for _, parent := range []struct {
 		t  types.EntityType
 		id string
-	}{{typeKind, string(dev.Kind)}, {typeModel, dev.Model}, {typeTransport, dev.Transport}, {typeNode, dev.Node}} {
+	}{{typeModel, dev.Model}, {typeTransport, dev.Transport}, {typeNode, dev.Node}} {
 		if parent.id != "" {
 			q.resources = append(q.resources, types.NewEntityUID(parent.t, types.String(parent.id)))
 		}
@@ -152,7 +190,7 @@ func (q *request) deviceEntity() types.Entity {
 	return types.Entity{
 		UID: types.NewEntityUID(typeDevice, types.String(d.ID)), Parents: types.NewEntityUIDSet(parents...), Tags: types.NewRecord(tags),
 		Attributes: types.NewRecord(types.RecordMap{
-			"id": types.String(d.ID), "kind": types.String(d.Kind), "model": types.String(d.Model), "version": types.String(d.Version),
+			"id": types.String(d.ID), "kind": types.String(q.kind), "model": types.String(d.Model), "version": types.String(d.Version),
 			"transport": types.String(d.Transport), "protocol": types.String(d.Protocol), "node": types.String(d.Node),
 		}),
 	}
