@@ -343,7 +343,7 @@ func (s *Stop) announce(ctx context.Context, orders []Order, wait bool) <-chan [
 	return out
 }
 
-// answer answers the announcement of another node, after hear was called with it.
+// answer answers the announcement of another node.
 func (s *Stop) answer(key string, value []byte, reply func(data []byte)) {
 	if !strings.HasPrefix(key, keyPrefix) {
 		return
@@ -352,6 +352,7 @@ func (s *Stop) answer(key string, value []byte, reply func(data []byte)) {
 	if err != nil {
 		return
 	}
+	s.hear(key, value) // it may come here before it comes as a record
 	s.mu.Lock()
 	h := s.halts[o.place()]
 	s.mu.Unlock()
@@ -386,9 +387,9 @@ func (s *Stop) hear(key string, value []byte) {
 	s.mu.Lock()
 	known := s.orders[o.place()]
 	s.published[o.place()] = o
-	s.mu.Unlock()
 	// model: stop_hear
-	merged, h := s.apply(o)
+	merged, h := s.enforce(o)
+	s.mu.Unlock()
 	if merged != o { // the record is behind
 		go s.options.Records.Put(merged.key(), merged.encode())
 	}
