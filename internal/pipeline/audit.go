@@ -62,7 +62,7 @@ func audit(journal Journal, counts *readings, seen visible, log *slog.Logger) st
 				limited.record(entry)
 				return result, err
 			}
-			if jerr := journal.Append(entry, done.changes); jerr != nil {
+			if jerr := appendSoon(journal, entry, done.changes, call.Urgent || call.Stops()); jerr != nil {
 				log.Error("outcome not recorded", "call", call.ID, "device", call.Device, "tool", call.Tool, "err", jerr)
 			}
 			return result, err

@@ -65,7 +65,7 @@ func (s *Stop) Halt(ctx context.Context, by ferrule.Principal, reason string, de
 	if len(targets) == 0 {
 		targets = []string{""}
 	}
-	if s.full(targets) {
+	if s.full(devices) {
 		return Report{}, ferrule.Errorf(ferrule.Limited, "%d devices are stopped one by one, which is the limit; nothing was stopped", MaxOrders).
 			WithHint("stop everything instead: run `ferrule stop` without devices")
 	}
@@ -86,7 +86,9 @@ func (s *Stop) Halt(ctx context.Context, by ferrule.Principal, reason string, de
 		<-h.drained
 		report.Ended += h.ended
 		report.MayHaveRun += h.mayRun
-		report.NotSaved = cmp.Or(h.notSaved(), report.NotSaved)
+		if report.NotSaved == "" { // else do not wait for the disk again
+			report.NotSaved = h.notSaved()
+		}
 	}
 	for _, h := range halts {
 		<-h.tools
@@ -111,22 +113,23 @@ func (h *halt) notSaved() string {
 	}
 }
 
-// full reports whether there is no room for more orders.
+// full reports whether there is no room for orders about more devices. There is always
+// room to stop everything.
 func (s *Stop) full(devices []string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := 0
+	n, more := 0, 0
 	for _, o := range s.orders {
-		if o.active() {
+		if o.active() && o.Device != "" {
 			n++
 		}
 	}
 	for _, device := range devices {
-		if _, known := s.orders[place{s.options.Node, device}]; !known && device != "" {
-			n++
+		if !s.orders[place{s.options.Node, device}].active() {
+			more++
 		}
 	}
-	return n >= MaxOrders
+	return more > 0 && n+more >= MaxOrders
 }
 
 // order makes a new order of this node, and applies it.
@@ -427,35 +430,54 @@ func (s *Stop) publishMissing() {
 	}
 }
 
-// callTools calls the stop tools of this node's devices that an order covers.
+// callTools calls the stop tools of this node's devices that an order covers. It returns
+// after toolTime and a second, even if a call hangs.
 func (s *Stop) callTools(o Order) (results []ToolResult) {
+	targets := slices.DeleteFunc(s.options.Targets(), func(t ferrule.Target) bool {
+		return t.Manifest == nil || t.Manifest.Stop == nil || !o.covers(t.Device)
+	})
+	for _, target := range targets {
+		results = append(results, ToolResult{Device: target.Device.ID, Tool: target.Manifest.Stop.Tool, Error: "the stop tool did not answer; it may have run"})
+	}
+	slots := make(chan struct{}, maxTools)
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	slots := make(chan struct{}, maxTools)
-	for _, target := range s.options.Targets() {
-		if target.Manifest == nil || target.Manifest.Stop == nil || !o.covers(target.Device) {
-			continue
-		}
+	for i, target := range targets {
 		action := *target.Manifest.Stop
-		slots <- struct{}{}
 		wg.Go(func() {
-			defer func() { <-slots }()
+			slots <- struct{}{}
+			giveUp := time.AfterFunc(toolTime+time.Second, func() { <-slots })
 			ctx, cancel := context.WithTimeout(context.Background(), toolTime)
 			defer cancel()
 			_, err := s.options.Handle(ctx, &ferrule.Call{
 				Principal: ferrule.Principal{Role: ferrule.Gateway, Name: "stop"}, Device: target.Device.ID, Tool: action.Tool, Args: action.Args,
 				Timeout: ferrule.Duration(toolTime), Urgent: true,
 			})
-			result := ToolResult{Device: target.Device.ID, Tool: action.Tool}
-			if err != nil {
-				result.Error = ferrule.AsError(err).Message
+			if giveUp.Stop() {
+				<-slots
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			results = append(results, result)
+			results[i].Error = ""
+			if err != nil {
+				results[i].Error = ferrule.AsError(err).Message
+			}
 		})
 	}
-	wg.Wait()
-	slices.SortFunc(results, func(a, b ToolResult) int { return strings.Compare(a.Device, b.Device) })
-	return results
+	all := make(chan struct{})
+	go func() {
+		defer close(all)
+		wg.Wait()
+	}()
+	limit := time.NewTimer(toolTime + time.Second)
+	defer limit.Stop()
+	select {
+	case <-all:
+	case <-limit.C:
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	sorted := slices.Clone(results) // a late answer may change results
+	slices.SortFunc(sorted, func(a, b ToolResult) int { return strings.Compare(a.Device, b.Device) })
+	return sorted
 }
