@@ -18,10 +18,11 @@ type Journal interface {
 	Append(e ferrule.Entry, durable bool) error
 }
 
-// progress says how far a call got. The limit and intent stages set it for audit.
+// progress says how far a call got. Stages set it for audit and limit.
 type progress struct {
 	limited       bool // one of too many: recorded together with others
 	changes, sent bool
+	stopped       bool // refused because changes are stopped
 }
 
 type progressKey struct{}

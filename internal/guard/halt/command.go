@@ -72,7 +72,7 @@ func (s *Stop) Halt(ctx context.Context, by ferrule.Principal, reason string, de
 	var orders []Order
 	var halts []*halt
 	for _, device := range targets {
-		o, h := s.order(by, reason, device)
+		o, h := s.order(by.String(), reason, device)
 		orders, halts = append(orders, o), append(halts, h)
 	}
 	for _, o := range orders {
@@ -133,13 +133,36 @@ func (s *Stop) full(devices []string) bool {
 }
 
 // order makes a new order of this node, and applies it.
-func (s *Stop) order(by ferrule.Principal, reason, device string) (Order, *halt) {
+func (s *Stop) order(by, reason, device string) (Order, *halt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known := s.orders[place{s.options.Node, device}]
-	o := Order{Node: s.options.Node, Device: device, Seq: max(now(), known.Seq+1, known.Resumed+1), By: by.String(), Reason: reason, Time: time.Now()}
+	o := Order{Node: s.options.Node, Device: device, Seq: max(now(), known.Seq+1, known.Resumed+1), By: by, Reason: reason, Time: time.Now()}
 	// model: stop_set
 	return s.enforce(o.clean())
+}
+
+// Follow stops a device by its new name if it is stopped by an earlier one: a device keeps
+// only its last aliases. Its stop tool is called again.
+func (s *Stop) Follow(dev *ferrule.Device) {
+	s.mu.Lock()
+	var earlier Order
+	for _, o := range s.orders {
+		if o.active() && o.Device == dev.ID {
+			s.mu.Unlock()
+			return
+		}
+		if o.active() && o.Device != "" && o.covers(dev) {
+			earlier = o
+		}
+	}
+	s.mu.Unlock()
+	if earlier.Device == "" {
+		return
+	}
+	o, _ := s.order(earlier.By, earlier.Reason, dev.ID)
+	s.record(ferrule.Stopped, o, ferrule.Principal{Role: ferrule.Gateway, Name: "stop"})
+	go s.options.Records.Put(o.key(), o.encode())
 }
 
 // Resume ends the stops of devices, or all of them if there are none. It returns what it

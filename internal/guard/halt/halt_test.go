@@ -651,6 +651,32 @@ func TestLimit(t *testing.T) {
 	}
 }
 
+// TestFollow: a stop covers a device that is renamed again and again, also after a restart.
+func TestFollow(t *testing.T) {
+	s := newStop(t)
+	halted(t, s, "why", "pump")
+	dev := ferrule.Device{ID: "pump"}
+	for i := range 3 * ferrule.MaxAliases {
+		dev.Aliases = append([]string{dev.ID}, dev.Aliases...)
+		dev.Aliases = dev.Aliases[:min(len(dev.Aliases), ferrule.MaxAliases)]
+		dev.ID = fmt.Sprint("pump", i)
+		s.Follow(&dev)
+	}
+	if why := s.Stopped().For(&dev); !strings.Contains(why, "stopped by person:ann") || !strings.Contains(why, "why") {
+		t.Errorf("got %q", why)
+	}
+	other := ferrule.Device{ID: "lamp"}
+	if s.Follow(&other); s.Stopped().For(&other) != "" {
+		t.Error("another device is stopped")
+	}
+	if err := s.save(); err != nil {
+		t.Fatal(err)
+	}
+	if newStop(t, func(o *Options) { o.Dir = s.options.Dir }).Stopped().For(&dev) == "" {
+		t.Error("not stopped after a restart")
+	}
+}
+
 // TestHangingTool: a stop tool that never returns, as with a disk that does not answer,
 // delays the stop for a bounded time only, on this node and on another one.
 func TestHangingTool(t *testing.T) {
