@@ -28,7 +28,7 @@ import (
 )
 
 var (
-	stops       = flag.Int("stops", 20, "how many rounds TestStop has")
+	stops       = flag.Int("stops", 12, "how many rounds TestStop has")
 	stopCallers = flag.Int("stop-callers", 5, "how many callers TestStop has for each device on each node")
 )
 

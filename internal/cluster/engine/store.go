@@ -106,6 +106,43 @@ func Retry[T any](ctx context.Context, request func(context.Context) (T, error))
 	}
 }
 
+// Watch watches keys of a bucket until ctx ends. It repeats a request that is not
+// answered: a server that has no leader drops it, and the KV API would wait for the answer
+// until ctx ends, which may be never.
+func Watch(ctx context.Context, kv jetstream.KeyValue, keys string) (jetstream.KeyWatcher, error) {
+	for {
+		attempt, cancel := context.WithCancel(ctx) // ends the watch as well
+		limit := time.AfterFunc(RequestTime, cancel)
+		w, err := kv.Watch(attempt, keys)
+		inTime := limit.Stop()
+		if err == nil && inTime {
+			return watcher{w, cancel}, nil
+		}
+		cancel()
+		if err == nil {
+			w.Stop()
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if inTime {
+			return nil, err
+		}
+	}
+}
+
+// watcher is a watch with its context.
+type watcher struct {
+	jetstream.KeyWatcher
+	cancel context.CancelFunc
+}
+
+// Stop implements jetstream.KeyWatcher.
+func (w watcher) Stop() error {
+	defer w.cancel()
+	return w.KeyWatcher.Stop()
+}
+
 // KeySubject returns the subject to publish a key's value to. Publishing allows a time
 // to live and an expected revision, which the KV API does not.
 func (e *Engine) KeySubject(bucket, key string) string { return e.prefix + "$KV." + bucket + "." + key }

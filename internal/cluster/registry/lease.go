@@ -178,7 +178,7 @@ func peerOf(e jetstream.KeyValueEntry) peer {
 // if this node's own lease is not reported in time: then the watch is dead.
 func (s *Session) watchNodes(ctx context.Context, synced func()) error {
 	r := s.r
-	watcher, err := s.nodes.Watch(ctx, r.names.Key("*"))
+	watcher, err := engine.Watch(ctx, s.nodes, r.names.Key("*"))
 	if err != nil {
 		return fmt.Errorf("watching nodes: %w", err)
 	}

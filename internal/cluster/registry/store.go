@@ -132,7 +132,7 @@ func (k *kvStore) watch(ctx context.Context, received func(id string, data []byt
 }
 
 func (k *kvStore) watchShard(ctx context.Context, kv jetstream.KeyValue, received func(id string, data []byte, revision uint64), synced func()) error {
-	watcher, err := kv.Watch(ctx, k.names.Key("*"))
+	watcher, err := engine.Watch(ctx, kv, k.names.Key("*"))
 	if err != nil {
 		return fmt.Errorf("watching %s: %w", kv.Bucket(), err)
 	}

@@ -84,7 +84,7 @@ func (s *Session) follow(ctx context.Context) error {
 // watch receives all records, calls synced, and receives changes, until ctx ends.
 func (s *Session) watch(ctx context.Context, synced func()) error {
 	r := s.r
-	watcher, err := s.bucket.Watch(ctx, r.names.Key(">"))
+	watcher, err := engine.Watch(ctx, s.bucket, r.names.Key(">"))
 	if err != nil {
 		return fmt.Errorf("watching %s: %w", engine.SharedBucket, err)
 	}

@@ -11,7 +11,9 @@ import (
 )
 
 // TestFullDisk: on a disk without a free byte, a stop is saved and so is its end.
-func TestFullDisk(t *testing.T) {
+func TestFullDisk(t *testing.T) { untimed(t, testFullDisk) }
+
+func testFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=4m"); err != nil {
 		t.Skipf("cannot mount a small file system: %v", err)

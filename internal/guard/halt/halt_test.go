@@ -116,6 +116,16 @@ func (j *journal) Append(e ferrule.Entry, _ bool) error {
 	return j.err
 }
 
+// untimed runs a test in which the limits of a stop do not depend on how fast the disk and
+// the machine are: time passes only when everything waits for it.
+func untimed(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		defer time.Sleep(2 * (ackTime + toolTime)) // what is in the background ends
+		test(t)
+	})
+}
+
 var person = ferrule.Principal{Role: ferrule.Person, Name: "ann"}
 
 func newStop(t *testing.T, change ...func(*Options)) *Stop {
@@ -325,7 +335,9 @@ func TestManyInFlight(t *testing.T) {
 }
 
 // TestSurvivesRestart: what is stopped and what is resumed is the same after a restart.
-func TestSurvivesRestart(t *testing.T) {
+func TestSurvivesRestart(t *testing.T) { untimed(t, testSurvivesRestart) }
+
+func testSurvivesRestart(t *testing.T) {
 	dir := t.TempDir()
 	again := func() *Stop { return newStop(t, func(o *Options) { o.Dir = dir }) }
 	s := again()
@@ -354,7 +366,9 @@ func TestSurvivesRestart(t *testing.T) {
 
 // TestTornWrite: a write that is cut short leaves what was written before, and a file
 // without any valid part means that everything is stopped.
-func TestTornWrite(t *testing.T) {
+func TestTornWrite(t *testing.T) { untimed(t, testTornWrite) }
+
+func testTornWrite(t *testing.T) {
 	dir := t.TempDir()
 	s := newStop(t, func(o *Options) { o.Dir = dir })
 	halted(t, s, "", "pump")
@@ -405,7 +419,9 @@ func TestNoDisk(t *testing.T) {
 
 // TestNotSavedElsewhere: a node acknowledges a stop when it has saved it, and says so if it
 // cannot.
-func TestNotSavedElsewhere(t *testing.T) {
+func TestNotSavedElsewhere(t *testing.T) { untimed(t, testNotSavedElsewhere) }
+
+func testNotSavedElsewhere(t *testing.T) {
 	net := newNetwork()
 	node := func(name, other string) *Stop {
 		return newStop(t, func(o *Options) {
@@ -428,7 +444,9 @@ func TestNotSavedElsewhere(t *testing.T) {
 }
 
 // TestResumeMustBeSaved: if resuming cannot be saved, changes stay stopped.
-func TestResumeMustBeSaved(t *testing.T) {
+func TestResumeMustBeSaved(t *testing.T) { untimed(t, testResumeMustBeSaved) }
+
+func testResumeMustBeSaved(t *testing.T) {
 	s := newStop(t)
 	halted(t, s, "")
 	s.file.f.Close()
@@ -442,7 +460,9 @@ func TestResumeMustBeSaved(t *testing.T) {
 
 // TestStopTools: each device's stop tool is called once for each stop, as the gateway,
 // urgently, and its result is reported.
-func TestStopTools(t *testing.T) {
+func TestStopTools(t *testing.T) { untimed(t, testStopTools) }
+
+func testStopTools(t *testing.T) {
 	var mu sync.Mutex
 	var calls []string
 	target := func(id string, stop *ferrule.Action) ferrule.Target {
@@ -498,13 +518,10 @@ func TestStopTools(t *testing.T) {
 
 // TestUnreachable: a node that does not answer is reported; it stops when it hears of it,
 // and a stop that was made meanwhile is not undone by an earlier resume.
-func TestUnreachable(t *testing.T) {
-	synctest.Test(t, testUnreachable)
-}
+func TestUnreachable(t *testing.T) { untimed(t, testUnreachable) }
 
 func testUnreachable(t *testing.T) {
 	net := newNetwork()
-	defer time.Sleep(2 * (ackTime + toolTime)) // what is in the background ends
 	others := func() []string { return []string{"south"} }
 	north := newStop(t, func(o *Options) { o.Node, o.Records, o.Nodes = "north", net.join("north"), others })
 	south := newStop(t, func(o *Options) {
@@ -626,7 +643,9 @@ func TestMerge(t *testing.T) {
 
 // TestLimit: there is a limit of devices that are stopped one by one, and it does not keep
 // anybody from stopping everything.
-func TestLimit(t *testing.T) {
+func TestLimit(t *testing.T) { untimed(t, testLimit) }
+
+func testLimit(t *testing.T) {
 	s := newStop(t)
 	for i := range MaxOrders + 50 { // those that were resumed are forgotten
 		s.apply(Order{Node: "south", Device: fmt.Sprint("old", i), Seq: uint64(i + 1), Resumed: uint64(i + 1)})
@@ -652,7 +671,9 @@ func TestLimit(t *testing.T) {
 }
 
 // TestFollow: a stop covers a device that is renamed again and again, also after a restart.
-func TestFollow(t *testing.T) {
+func TestFollow(t *testing.T) { untimed(t, testFollow) }
+
+func testFollow(t *testing.T) {
 	s := newStop(t)
 	halted(t, s, "why", "pump")
 	dev := ferrule.Device{ID: "pump"}
@@ -720,7 +741,9 @@ func TestHangingTool(t *testing.T) {
 
 // TestLimitOfAll: the limit counts the orders of all nodes in force, and does not keep
 // anybody from stopping everything.
-func TestLimitOfAll(t *testing.T) {
+func TestLimitOfAll(t *testing.T) { untimed(t, testLimitOfAll) }
+
+func testLimitOfAll(t *testing.T) {
 	s := newStop(t)
 	halted(t, s, "", "pump")
 	resumed(t, s, "pump")
@@ -746,7 +769,9 @@ func TestLimitOfAll(t *testing.T) {
 
 // TestJournal: stops and resumes are recorded on the node where they were made and on
 // those that heard of them.
-func TestJournal(t *testing.T) {
+func TestJournal(t *testing.T) { untimed(t, testJournal) }
+
+func testJournal(t *testing.T) {
 	net := newNetwork()
 	var journals [2]journal
 	nodes := make([]*Stop, 2)
@@ -754,21 +779,16 @@ func TestJournal(t *testing.T) {
 		nodes[i] = newStop(t, func(o *Options) { o.Node, o.Records, o.Journal = name, net.join(name), &journals[i] })
 	}
 	halted(t, nodes[0], "why", "pump")
+	synctest.Wait() // both have heard of it
 	resumed(t, nodes[1], "pump")
+	synctest.Wait()
 	for i := range journals {
 		var phases string
-		for range 30000 {
-			time.Sleep(time.Millisecond)
-			phases = ""
-			journals[i].mu.Lock()
-			for _, e := range journals[i].entries {
-				phases += string(e.Phase) + " " + e.Device + "; "
-			}
-			journals[i].mu.Unlock()
-			if strings.Contains(phases, "stop pump; ") && strings.Contains(phases, "resume pump; ") {
-				break
-			}
+		journals[i].mu.Lock()
+		for _, e := range journals[i].entries {
+			phases += string(e.Phase) + " " + e.Device + "; "
 		}
+		journals[i].mu.Unlock()
 		if !strings.Contains(phases, "stop pump; ") || !strings.Contains(phases, "resume pump; ") {
 			t.Errorf("journal %d: %s", i, phases)
 		}

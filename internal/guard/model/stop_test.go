@@ -31,7 +31,7 @@ func TestReplayStop(t *testing.T) {
 			}
 		})
 	}
-	steps.want(t, "stop_admit", "stop_refuse", "stop_set", "stop_ack", "stop_send", "stop_hear", "stop_resume", "env_crash", "call_run")
+	steps.want(t, "stop_admit", "stop_refuse", "stop_set", "stop_ack", "stop_send", "stop_hear", "stop_resume", "env_crash", "env_move", "call_run")
 }
 
 // stops are two nodes that can be stopped.
@@ -110,7 +110,7 @@ func (m *stops) do(s transition) error {
 		m.nodes[s.arg], m.halting[s.arg] = nil, nil
 	case "env_start":
 		m.open(s.arg)
-	case "env_attach": // the calls of the other node end
+	case "env_attach", "env_move": // the calls of the other node end
 		for i := range m.leave {
 			if m.at[i] != s.arg {
 				m.left(i)
@@ -162,6 +162,9 @@ func (m *stops) do(s transition) error {
 		for key, value := range m.sent[s.arg] {
 			m.records[s.arg].hear(key, value)
 		}
+	case "call_send", "env_die":
+	default:
+		return errors.New("this step has no counterpart here")
 	}
 	return nil
 }
