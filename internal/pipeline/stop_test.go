@@ -151,10 +151,7 @@ func testUrgent(t *testing.T) {
 }
 
 // slowDisk is a journal whose disk does not answer.
-type slowDisk struct {
-	ledger
-	answer chan struct{}
-}
+type slowDisk struct{ answer chan struct{} }
 
 func (s *slowDisk) Append(ferrule.Entry, bool) error {
 	<-s.answer

@@ -13,8 +13,8 @@ import (
 )
 
 // maxServed limits how many announcements are served at a time; others are received, but
-// not answered. It is more than the devices that can be stopped one by one, each of which
-// may wait for its stop tool.
+// not answered. So many devices cannot be stopped one by one, and an answer may wait for a
+// stop tool.
 const maxServed = 512
 
 // answer is what a node says to an announcement. A node may send several.
