@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -40,13 +41,17 @@ func (a *app) haltCommand(name, short, long, example string, do func(cmd *cobra.
 			case err != nil:
 				return err
 			case a.json:
-				return a.printJSON(out)
+				err = a.printJSON(out)
+			default:
+				fmt.Fprintln(a.stdout, out.Summary)
+				for _, note := range out.Notes {
+					fmt.Fprintln(a.stdout, "  "+note)
+				}
 			}
-			fmt.Fprintln(a.stdout, out.Summary)
-			for _, note := range out.Notes {
-				fmt.Fprintln(a.stdout, "  "+note)
+			if out.Incomplete && err == nil {
+				return errors.New("the stop is in force, but not everything about it succeeded; see what was printed, and check the devices")
 			}
-			return nil
+			return err
 		},
 	}
 }

@@ -475,7 +475,7 @@ func TestAgentStops(t *testing.T) {
 		if list, err := wholeBody(resp); err != nil || !strings.Contains(list, `"gateway__stop_devices"`) || strings.Contains(list, "resume_devices") {
 			t.Errorf("%v: %s", err, list)
 		}
-		if out, err := agent.call(t.Context(), "gateway__stop_devices", `{"devices":["a-0"],"reason":"too hot"}`); err != nil || !strings.Contains(out, "a-0 is stopped.") {
+		if out, err := agent.call(t.Context(), "gateway__stop_devices", `{"devices":["a-0"],"reason":"too hot"}`); err != nil || !strings.Contains(out, "a-0 is stopped: ") {
 			t.Fatalf("%v: %s", err, out)
 		}
 		_, err = agent.call(t.Context(), "a-0__strike", `{"token":"x"}`)

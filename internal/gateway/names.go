@@ -26,6 +26,9 @@ func (n names) Rename(id, name string) error {
 	if err != nil {
 		n.moveHistory(name, dev.ID)
 	}
+	if now, _, ok := n.Fleet.Lookup(name); ok {
+		n.Stop.Follow(now)
+	}
 	return err
 }
 

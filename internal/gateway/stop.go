@@ -43,7 +43,7 @@ func (g *Gateway) ownTargets() (all []ferrule.Target) {
 type stopper struct{ *Gateway }
 
 // Halt implements builtin.Stop. A device that is unknown does not keep the others from
-// being stopped.
+// being stopped, nor from being reported.
 func (s stopper) Halt(ctx context.Context, by ferrule.Principal, reason string, devices []string) (out builtin.StopOutput, err error) {
 	known, unknown := s.resolve(devices)
 	if len(devices) > 0 && len(known) == 0 {
@@ -53,26 +53,27 @@ func (s stopper) Halt(ctx context.Context, by ferrule.Principal, reason string, 
 	if err != nil {
 		return out, err
 	}
-	out = builtin.StopOutput{Summary: subject(known) + " stopped. To resume, a person runs `ferrule resume`.", Ended: report.Ended, MayHaveRun: report.MayHaveRun}
-	out.Notes = toolNotes(report.Tools, "")
+	out = builtin.StopOutput{Summary: subject(known) + " stopped: changes are denied. A device may still be doing what it was told before. To resume, a person runs `ferrule resume`.", Ended: report.Ended, MayHaveRun: report.MayHaveRun}
+	for _, id := range unknown {
+		out.Incomplete = true
+		out.Notes = append(out.Notes, fmt.Sprintf("there is no device %q; to see the devices, run `ferrule devices`", ferrule.Clean(id, ferrule.MaxWord)))
+	}
+	toolNotes(&out, report.Tools, "")
 	for _, node := range report.Nodes {
 		out.Ended += node.Ended
 		out.MayHaveRun += node.MayHaveRun
-		out.Notes = append(out.Notes, toolNotes(node.Tools, " on node "+node.Node)...)
+		toolNotes(&out, node.Tools, " on node "+node.Node)
 		if node.NotSaved != "" {
 			out.Notes = append(out.Notes, "node "+node.Node+" would not be stopped after a restart: "+node.NotSaved)
 		}
 	}
 	nodes(&out, report.Nodes, "it stops as soon as it hears of this")
+	out.Incomplete = out.Incomplete || len(out.Unreached) > 0
 	if out.MayHaveRun > 0 {
 		out.Notes = append(out.Notes, fmt.Sprintf("%d calls had been sent to devices and may have run", out.MayHaveRun))
 	}
 	if report.NotSaved != "" {
 		out.Notes = append(out.Notes, "this node would not be stopped after a restart: "+report.NotSaved)
-	}
-	if len(unknown) > 0 {
-		return out, ferrule.Errorf(ferrule.NotFound, "%s stopped, but there is no device %q", subject(known), strings.Join(unknown, ", ")).
-			WithHint("to see the devices, run `ferrule devices`; to stop everything, run `ferrule stop`")
 	}
 	return out, nil
 }
@@ -80,11 +81,16 @@ func (s stopper) Halt(ctx context.Context, by ferrule.Principal, reason string, 
 // Resume implements builtin.Stop.
 func (s stopper) Resume(ctx context.Context, by ferrule.Principal, devices []string) (out builtin.StopOutput, err error) {
 	state := s.Stop.Stopped()
-	known, unknown := s.resolve(devices)
-	known = append(known, unknown...) // a device that was forgotten may still be stopped
-	for _, id := range known {
+	var orders []string // the names under which the devices were stopped
+	for _, id := range devices {
+		names := []string{id} // a device that was forgotten may still be stopped
+		if dev, _, ok := s.Fleet.Lookup(id); ok {
+			names = append(append(names, dev.ID), dev.Aliases...)
+		}
+		names = slices.DeleteFunc(names, func(name string) bool { return !slices.Contains(state.Devices(), name) })
+		orders = append(orders, names...)
 		switch {
-		case slices.Contains(state.Devices(), id):
+		case len(names) > 0:
 		case state.Everything():
 			return out, ferrule.Errorf(ferrule.Denied, "everything is %s, so %s cannot be resumed alone", state.Orders[0], ferrule.Clean(id, ferrule.MaxWord)).
 				WithHint("to resume everything, run `ferrule resume`")
@@ -92,14 +98,16 @@ func (s stopper) Resume(ctx context.Context, by ferrule.Principal, devices []str
 			return out, ferrule.Errorf(ferrule.NotFound, "%s is not stopped", ferrule.Clean(id, ferrule.MaxWord)).WithHint("to see what is, run `ferrule devices`")
 		}
 	}
-	resumed, heard, err := s.Stop.Resume(ctx, by, known)
+	resumed, heard, err := s.Stop.Resume(ctx, by, orders)
 	if err != nil {
 		return out, err
 	}
 	if len(resumed) == 0 {
 		return builtin.StopOutput{Summary: "Nothing was stopped."}, nil
 	}
-	if slices.Contains(resumed, "") {
+	if len(devices) > 0 {
+		resumed = devices
+	} else if slices.Contains(resumed, "") {
 		resumed = nil
 	}
 	out.Summary = subject(resumed) + " resumed. Nothing is repeated: calls that were ended must be made again."
@@ -150,15 +158,15 @@ func nodes(out *builtin.StopOutput, all []halt.NodeResult, otherwise string) {
 }
 
 // toolNotes says what became of stop tools.
-func toolNotes(results []halt.ToolResult, where string) (notes []string) {
+func toolNotes(out *builtin.StopOutput, results []halt.ToolResult, where string) {
 	for _, r := range results {
 		if r.Error == "" {
-			notes = append(notes, fmt.Sprintf("%s%s: %s was called", r.Device, where, r.Tool))
+			out.Notes = append(out.Notes, fmt.Sprintf("%s%s: %s was called", r.Device, where, r.Tool))
 		} else {
-			notes = append(notes, fmt.Sprintf("%s%s: %s FAILED: %s", r.Device, where, r.Tool, r.Error))
+			out.Incomplete = true
+			out.Notes = append(out.Notes, fmt.Sprintf("%s%s: %s FAILED: %s", r.Device, where, r.Tool, r.Error))
 		}
 	}
-	return notes
 }
 
 // Stopped says why changes of a device are denied, or "".

@@ -18,10 +18,11 @@ type Journal interface {
 	Append(e ferrule.Entry, durable bool) error
 }
 
-// progress says how far a call got. The limit and intent stages set it for audit.
+// progress says how far a call got. Stages set it for audit and limit.
 type progress struct {
 	limited       bool // one of too many: recorded together with others
 	changes, sent bool
+	stopped       bool // refused because changes are stopped
 }
 
 type progressKey struct{}
@@ -62,7 +63,7 @@ func audit(journal Journal, counts *readings, seen visible, log *slog.Logger) st
 				limited.record(entry)
 				return result, err
 			}
-			if jerr := journal.Append(entry, done.changes); jerr != nil {
+			if jerr := appendSoon(journal, entry, done.changes, call.Urgent || call.Stops()); jerr != nil {
 				log.Error("outcome not recorded", "call", call.ID, "device", call.Device, "tool", call.Tool, "err", jerr)
 			}
 			return result, err

@@ -2,9 +2,14 @@ package pipeline
 
 import (
 	"context"
+	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
+
+// urgentTime is how long a stop, or an urgent call, waits for the disk: it makes something
+// safe.
+const urgentTime = 100 * time.Millisecond
 
 // intent records on disk that the world is about to change. If that fails, the
 // call is not sent. A reading has no intent even if its tool may change something:
@@ -16,7 +21,8 @@ func intent(journal Journal) stage {
 		return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 			done, _ := ctx.Value(progressKey{}).(*progress)
 			if call.Target.Tool.Effect != ferrule.Reads && !isReading(call) && !call.Target.Remote && !call.Stops() {
-				if err := journal.Append(record(call, ferrule.Intent), true); err != nil && !call.Urgent {
+				err := appendSoon(journal, record(call, ferrule.Intent), true, call.Urgent)
+				if err != nil && !call.Urgent {
 					return nil, ferrule.Errorf(ferrule.Denied, "the call was not sent because it cannot be recorded: %w", err).
 						WithHint("check that the disk of the data directory is not full")
 				}
@@ -25,5 +31,22 @@ func intent(journal Journal) stage {
 			done.sent = true
 			return next(ctx, call)
 		}
+	}
+}
+
+// appendSoon appends to the journal. It does not wait long for what is urgent.
+func appendSoon(journal Journal, entry ferrule.Entry, durable, urgent bool) error {
+	if !urgent {
+		return journal.Append(entry, durable)
+	}
+	recorded := make(chan error, 1)
+	go func() { recorded <- journal.Append(entry, durable) }()
+	limit := time.NewTimer(urgentTime)
+	defer limit.Stop()
+	select {
+	case err := <-recorded:
+		return err
+	case <-limit.C:
+		return nil // it is recorded when the disk answers
 	}
 }

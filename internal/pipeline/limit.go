@@ -34,8 +34,9 @@ func limit(all *callers) stage {
 			result, err := next(ctx, call)
 			if err != nil && !done.sent {
 				code := ferrule.AsError(err).Code
-				refused = isMistake(code)
-				done.limited = code == ferrule.Offline && all.isSurplus(one)
+				innocent := done.stopped || code == ferrule.Offline || code == ferrule.Pending && call.Verdict.Ruling == ferrule.Ask
+				refused = isMistake(code) && !innocent
+				done.limited = innocent && all.isSurplus(one)
 			}
 			return result, err
 		}
@@ -43,7 +44,8 @@ func limit(all *callers) stage {
 }
 
 // isMistake reports whether a call was refused because of what it asks for. A device that
-// is offline is not the fault of its caller, who may have others.
+// is offline or stopped, or a person who has not answered, is not the fault of the caller,
+// who must still be able to read.
 func isMistake(code ferrule.Code) bool {
 	return code == ferrule.NotFound || code == ferrule.Invalid || code == ferrule.Denied || code == ferrule.Pending
 }
@@ -72,7 +74,7 @@ type caller struct {
 	inFlight int
 	rate     ratelimit.Limiter
 	refused  ratelimit.Limiter // counts calls that the gateway refused
-	offline  ratelimit.Limiter // counts calls to devices that are offline
+	innocent ratelimit.Limiter // counts calls that were refused without being mistakes
 }
 
 func newCallers(c Config) *callers {
@@ -116,7 +118,7 @@ func (c *callers) enter(who origin) (*caller, error) {
 	return one, nil
 }
 
-// isSurplus counts a call to a device that is offline. It reports whether there are so many
+// isSurplus counts a call that was refused without being a mistake. It reports whether there are so many
 // that they are recorded together: each costs the caller nothing and the disk a record.
 func (c *callers) isSurplus(one *caller) bool {
 	c.mu.Lock()
@@ -124,7 +126,7 @@ func (c *callers) isSurplus(one *caller) bool {
 	if c.refusedPerMinute == 0 {
 		return false
 	}
-	return !one.offline.Allow(ratelimit.PerMinute(c.refusedPerMinute), time.Now())
+	return !one.innocent.Allow(ratelimit.PerMinute(c.refusedPerMinute), time.Now())
 }
 
 // leave counts the end of a call, and whether it was refused. Its caller stays known, which
@@ -143,7 +145,7 @@ func (c *callers) leave(one *caller, refused bool) {
 func (c *callers) sweep() {
 	now := time.Now()
 	for who, one := range c.known {
-		if one.inFlight == 0 && one.rate.Idle(now) && one.refused.Idle(now) && one.offline.Idle(now) {
+		if one.inFlight == 0 && one.rate.Idle(now) && one.refused.Idle(now) && one.innocent.Idle(now) {
 			delete(c.known, who)
 		}
 	}

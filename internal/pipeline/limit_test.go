@@ -271,6 +271,54 @@ func TestLongReads(t *testing.T) {
 	}
 }
 
+// askAboutMoves is a policy that lets only look pass without a person.
+func askAboutMoves(call *ferrule.Call) ferrule.Verdict {
+	if call.Tool == "look" {
+		return ferrule.Verdict{Ruling: ferrule.Permit}
+	}
+	return ferrule.Verdict{Ruling: ferrule.Ask}
+}
+
+// asker has nobody who answers.
+type asker struct{}
+
+func (asker) Await(context.Context, *ferrule.Call) error {
+	return ferrule.Errorf(ferrule.Pending, "wait")
+}
+
+// TestReadsWhileStopped checks that who retries changes while they are stopped, or while
+// a person is asked, can still read, and does not fill the disk.
+func TestReadsWhileStopped(t *testing.T) {
+	for name, parts := range map[string]pipeline.Parts{
+		"stopped": {Stop: &brake{denied: ferrule.Errorf(ferrule.Denied, "stopped")}},
+		"asked":   {Policy: askAboutMoves, Approvals: asker{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var l ledger
+				parts.Config = pipeline.Config{Deadline: time.Second, InFlight: 9, RefusedPerMinute: 10}
+				parts.Journal, parts.Log = &l, slog.New(slog.DiscardHandler)
+				parts.Fleet = testFleet{oneBoard{}, new(counter).handle}
+				p := pipeline.New(parts)
+				for range 1000 {
+					_, err := p.Handle(t.Context(), &ferrule.Call{Principal: robby, Device: "robot", Tool: "burn"})
+					if code := ferrule.AsError(err).Code; code != ferrule.Denied && code != ferrule.Pending {
+						t.Fatal(err)
+					}
+				}
+				if _, err := p.Handle(t.Context(), &ferrule.Call{Principal: robby, Device: "robot", Tool: "look"}); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(11 * time.Second)
+				synctest.Wait()
+				if n := len(l.entries); n > 25 {
+					t.Errorf("%d records", n)
+				}
+			})
+		})
+	}
+}
+
 // TestOfflineRecords checks that calls to a device that is offline do not fill the disk.
 func TestOfflineRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,12 +19,15 @@ import (
 
 // ledger is a journal in memory, which can be made to fail.
 type ledger struct {
+	mu      sync.Mutex // gaps are recorded in the background
 	entries []string
 	gaps    string // messages of gaps
 	full    error
 }
 
 func (l *ledger) Append(e ferrule.Entry, durable bool) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.full != nil {
 		return l.full
 	}

@@ -25,6 +25,8 @@ func stop(s Stop) stage {
 			}
 			running, leave, err := s.Enter(ctx, call)
 			if err != nil {
+				done, _ := ctx.Value(progressKey{}).(*progress)
+				done.stopped = true
 				return nil, err
 			}
 			defer leave()

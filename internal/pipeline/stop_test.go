@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/pipeline"
@@ -124,7 +125,9 @@ func TestStoppingIsAlwaysAllowed(t *testing.T) {
 
 // TestUrgent: an urgent call of the gateway is recorded like that of a caller, and runs
 // even if it cannot be.
-func TestUrgent(t *testing.T) {
+func TestUrgent(t *testing.T) { synctest.Test(t, testUrgent) } // no timer runs out
+
+func testUrgent(t *testing.T) {
 	l := &ledger{}
 	ran := 0
 	handle := withStop(l, &brake{}, pipeline.DefaultConfig(), nil, func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
@@ -145,4 +148,42 @@ func TestUrgent(t *testing.T) {
 	if err := off(true); err != nil || ran != 3 {
 		t.Errorf("with a full disk: %v, ran %d times", err, ran)
 	}
+}
+
+// slowDisk is a journal whose disk does not answer.
+type slowDisk struct{ answer chan struct{} }
+
+func (s *slowDisk) Append(ferrule.Entry, bool) error {
+	<-s.answer
+	return nil
+}
+
+// TestUrgentSlowDisk: neither an urgent call nor a stop waits for a disk that hangs.
+func TestUrgentSlowDisk(t *testing.T) {
+	l := &slowDisk{answer: make(chan struct{})}
+	handle := pipeline.New(pipeline.Parts{
+		Config: pipeline.DefaultConfig(), Journal: l, Log: slog.New(slog.DiscardHandler),
+		Fleet: testFleet{gatewayTools{}, func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
+			return &ferrule.Result{}, nil
+		}},
+	}).Handle
+	for _, call := range []*ferrule.Call{
+		{Device: "robot", Tool: "burn", Principal: ferrule.Principal{Role: ferrule.Gateway, Name: "stop"}, Urgent: true},
+		{Device: ferrule.GatewayID, Operation: ferrule.CallTool, Tool: ferrule.StopTool, Principal: ferrule.Principal{Role: ferrule.Agent, Name: "robby"}},
+	} {
+		done := make(chan error, 1)
+		go func() {
+			_, err := handle(context.Background(), call)
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(30 * time.Second):
+			t.Error(call.Tool, "waits for the disk")
+		}
+	}
+	close(l.answer)
 }

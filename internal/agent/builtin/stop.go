@@ -38,6 +38,9 @@ type StopOutput struct {
 	// have not said so.
 	Acknowledged []string `json:"acknowledged,omitempty"`
 	Unreached    []string `json:"unreached,omitempty"`
+	// Incomplete means that a device is unknown, a stop tool failed or a node has not said
+	// that it stopped. Notes say which.
+	Incomplete bool `json:"incomplete,omitempty"`
 	// Notes are the results of stop tools, and what else a person should know.
 	Notes []string `json:"notes,omitempty"`
 }

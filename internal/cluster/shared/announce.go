@@ -12,9 +12,10 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// maxServed limits how many announcements are served at a time. Further ones are only
-// received from the bucket.
-const maxServed = 16
+// maxServed limits how many announcements are served at a time; others are received, but
+// not answered. So many devices cannot be stopped one by one, and an answer may wait for a
+// stop tool.
+const maxServed = 512
 
 // answer is what a node says to an announcement. A node may send several.
 type answer struct {
@@ -39,7 +40,6 @@ func (r *Records) Announce(ctx context.Context, key string, value []byte, heard 
 	r.mu.Lock()
 	e, sent := r.engine, *r.records[key]
 	r.mu.Unlock()
-	r.deliver()
 	if !connected {
 		return fmt.Errorf("NATS cannot be reached: %w", ErrNotWritten)
 	}
@@ -109,9 +109,9 @@ func (r *Records) announceUnsaved() {
 	})
 }
 
-// Serve sets what answers the announcements of other nodes. It is called after watchers
-// were called with the record. It may send several answers, each of at most MaxValue
-// bytes.
+// Serve sets what answers the announcements of other nodes. It does not wait for
+// watchers, which are called with the record too. It may send several answers, each of at
+// most MaxValue bytes.
 func (r *Records) Serve(fn func(key string, value []byte, reply func(data []byte))) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -136,9 +136,6 @@ func (r *Records) Disconnect() {
 	r.engine = nil
 }
 
-// serveTime limits how long an announcement is answered.
-const serveTime = 30 * time.Second
-
 // announced handles an announcement. A copy of an earlier one changes nothing.
 func (r *Records) announced(e *engine.Engine, msg *nats.Msg) {
 	got, err := parse(r.key, "", msg.Data)
@@ -162,9 +159,6 @@ func (r *Records) announced(e *engine.Engine, msg *nats.Msg) {
 	}
 	go func() {
 		defer func() { <-r.slots }()
-		ctx, cancel := context.WithTimeout(context.Background(), serveTime)
-		defer cancel()
-		r.settled(ctx)
 		serve(got.Key, got.Value, func(data []byte) {
 			err := errors.New("too long")
 			var text []byte

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -98,7 +99,7 @@ func (s *Session) watch(ctx context.Context, synced func()) error {
 			case e == nil:
 				complete = true
 				r.missing(seen)
-				r.deliver()
+				go r.tellSynced()
 				synced()
 				continue
 			}
@@ -118,7 +119,7 @@ func (s *Session) watch(ctx context.Context, synced func()) error {
 }
 
 // missing handles records that the bucket does not have: they are written back, unless
-// they are deleted ones that have expired. Then all is known.
+// they are deleted ones that have expired.
 func (r *Records) missing(seen map[string]bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -127,14 +128,22 @@ func (r *Records) missing(seen map[string]bool) {
 			continue
 		}
 		if e.Deleted {
-			delete(r.records, key)
+			r.drop(key)
 			continue
 		}
 		e.unsaved, e.revision = true, 0
 		r.wake(r.dirty)
 	}
-	for _, fn := range r.synced {
-		r.queue = append(r.queue, delivery{done: fn})
+}
+
+// tellSynced calls what OnSync was given.
+func (r *Records) tellSynced() {
+	r.settled(context.Background())
+	r.mu.Lock()
+	all := slices.Clone(r.synced)
+	r.mu.Unlock()
+	for _, fn := range all {
+		fn()
 	}
 }
 

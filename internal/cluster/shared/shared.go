@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"log/slog"
 	"regexp"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,8 +35,13 @@ import (
 const (
 	// MaxValue is the maximum size of a value in bytes.
 	MaxValue = 4 << 10
-	// MaxRecords is the maximum number of records, including deleted ones.
+	// MaxRecords is the maximum number of records, including deleted ones and without
+	// those that are urgent.
 	MaxRecords = 16384
+
+	// urgent is how the keys of orders to stop begin. They are few, and are not refused
+	// because others have written many records.
+	urgent = "stop."
 
 	maxKey = 160
 	// deletedTTL is how long the bucket keeps a deleted record. A node that was cut off
@@ -68,12 +74,11 @@ type Records struct {
 
 	mu         sync.Mutex
 	records    map[string]*entry
-	waiting    map[string][]chan struct{} // closed when the newest record of a key is written
-	watchers   []func(key string, value []byte)
+	urgent     int                      // how many of the records are urgent
+	waiting    map[string]chan struct{} // closed when the newest record of a key is written
+	watchers   []*watcher
 	synced     []func()
 	serve      func(key string, value []byte, reply func(data []byte))
-	queue      []delivery
-	busy       bool // somebody delivers the queue
 	announcing bool // unsaved records are being announced
 	engine     *engine.Engine
 	complaint  ratelimit.Limiter
@@ -87,12 +92,19 @@ type entry struct {
 	unsaved  bool   // it is not in the bucket
 }
 
-// delivery is one call of a watcher.
-type delivery struct {
+// watcher is told of changes. Each has its own queue, because one that waits for a disk
+// must not keep another from hearing of a stop.
+type watcher struct {
 	fn    func(key string, value []byte)
+	queue []delivery
+	busy  bool // a goroutine delivers the queue
+}
+
+// delivery is one call of a watcher, unless it has done.
+type delivery struct {
 	key   string
 	value []byte
-	done  func() // called after it; may be nil
+	done  func() // called instead
 }
 
 // New returns records that are not connected.
@@ -103,11 +115,11 @@ func New(o Options) (*Records, error) {
 	}
 	return &Records{
 		names: o.Names, key: key, log: o.Log, dirty: make(chan struct{}, 1), again: make(chan struct{}, 1), slots: make(chan struct{}, maxServed),
-		records: make(map[string]*entry), waiting: make(map[string][]chan struct{}),
+		records: make(map[string]*entry), waiting: make(map[string]chan struct{}),
 	}, nil
 }
 
-// Put writes a record. Watchers of this node see it at once. The error wraps
+// Put writes a record. Watchers of this node see it soon. The error wraps
 // ErrNotWritten if the bucket cannot be written within a second.
 func (r *Records) Put(key string, value []byte) error {
 	if value == nil {
@@ -124,7 +136,6 @@ func (r *Records) put(key string, value []byte) error {
 	if err != nil {
 		return err
 	}
-	r.deliver()
 	if !connected {
 		return fmt.Errorf("NATS cannot be reached: %w", ErrNotWritten)
 	}
@@ -139,7 +150,7 @@ func (r *Records) put(key string, value []byte) error {
 }
 
 // store makes a new version of a record.
-func (r *Records) store(key string, value []byte) (written chan struct{}, connected bool, err error) {
+func (r *Records) store(key string, value []byte) (written <-chan struct{}, connected bool, err error) {
 	if err := checkKey(key); err != nil {
 		return nil, false, err
 	}
@@ -150,7 +161,7 @@ func (r *Records) store(key string, value []byte) (written chan struct{}, connec
 	defer r.mu.Unlock()
 	next := record{Key: key, Version: uint64(time.Now().UnixMicro()), Node: r.names.Node, Value: value, Deleted: value == nil}
 	known := r.records[key]
-	if known == nil && len(r.records) >= MaxRecords {
+	if known == nil && r.full(key) {
 		return nil, false, fmt.Errorf("there are %d shared records, which is the limit", MaxRecords)
 	}
 	if known != nil {
@@ -162,10 +173,11 @@ func (r *Records) store(key string, value []byte) (written chan struct{}, connec
 	}
 	r.set(next, signed)
 	r.records[key].unsaved = true
-	written = make(chan struct{})
-	r.waiting[key] = append(r.waiting[key], written)
+	if r.waiting[key] == nil {
+		r.waiting[key] = make(chan struct{})
+	}
 	r.wake(r.dirty)
-	return written, r.engine != nil && r.engine.Unreachable() == nil, nil
+	return r.waiting[key], r.engine != nil && r.engine.Unreachable() == nil, nil
 }
 
 // set stores a newer record and tells watchers. It is called with mu held.
@@ -174,76 +186,103 @@ func (r *Records) set(next record, signed []byte) {
 	if e == nil {
 		e = &entry{}
 		r.records[next.Key] = e
+		if strings.HasPrefix(next.Key, urgent) {
+			r.urgent++
+		}
 	}
 	e.record, e.signed = next, signed
-	for _, fn := range r.watchers {
-		r.queue = append(r.queue, delivery{fn: fn, key: next.Key, value: next.Value})
+	for _, w := range r.watchers {
+		r.deliver(w, delivery{key: next.Key, value: next.Value})
 	}
+}
+
+// drop forgets a record. It is called with mu held.
+func (r *Records) drop(key string) {
+	delete(r.records, key)
+	if strings.HasPrefix(key, urgent) {
+		r.urgent--
+	}
+}
+
+// full reports whether there is no room for a new key. It is called with mu held.
+func (r *Records) full(key string) bool {
+	return !strings.HasPrefix(key, urgent) && len(r.records)-r.urgent >= MaxRecords
 }
 
 // Watch calls fn with every record, and then with every change. The value is nil if the
 // record was deleted. Calls are sequential, in order for each key. fn may call Put and
-// Delete. It must not block for long.
+// Delete. If it blocks, only its own calls wait.
 func (r *Records) Watch(fn func(key string, value []byte)) {
 	r.mu.Lock()
-	r.watchers = append(r.watchers, fn)
+	defer r.mu.Unlock()
+	w := &watcher{fn: fn}
+	r.watchers = append(r.watchers, w)
 	for key, e := range r.records {
 		if !e.Deleted {
-			r.queue = append(r.queue, delivery{fn: fn, key: key, value: e.Value})
+			r.deliver(w, delivery{key: key, value: e.Value})
 		}
 	}
-	r.mu.Unlock()
-	r.deliver()
 }
 
 // OnSync calls fn each time that all records in the bucket have been read, after watchers
-// were called with them. It is then certain what other nodes wrote before.
+// were called with them, or had watchTime for that.
 func (r *Records) OnSync(fn func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.synced = append(r.synced, fn)
 }
 
-// deliver calls watchers with what is queued, unless somebody else is doing so.
-func (r *Records) deliver() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.busy {
+// deliver adds to the queue of a watcher. It is called with mu held.
+func (r *Records) deliver(w *watcher, d delivery) {
+	w.queue = append(w.queue, d)
+	if w.busy {
 		return
 	}
-	r.busy = true
-	defer func() { r.busy = false }()
-	for len(r.queue) > 0 {
-		d := r.queue[0]
-		r.queue = r.queue[1:]
-		r.mu.Unlock()
-		if d.fn != nil {
-			d.fn(d.key, d.value)
-		}
-		if d.done != nil {
-			d.done()
-		}
+	w.busy = true
+	go func() {
 		r.mu.Lock()
-	}
+		defer r.mu.Unlock()
+		for len(w.queue) > 0 {
+			d := w.queue[0]
+			w.queue = w.queue[1:]
+			r.mu.Unlock()
+			if d.done != nil {
+				d.done()
+			} else {
+				w.fn(d.key, d.value)
+			}
+			r.mu.Lock()
+		}
+		w.busy = false
+	}()
 }
 
-// settled waits until watchers have been called with what is queued now.
+// watchTime limits how long watchers are waited for.
+const watchTime = 5 * time.Second
+
+// settled waits until watchers have been called with what is queued now, or time is up.
 func (r *Records) settled(ctx context.Context) {
-	done := make(chan struct{})
+	ctx, cancel := context.WithTimeout(ctx, watchTime)
+	defer cancel()
 	r.mu.Lock()
-	r.queue = append(r.queue, delivery{done: func() { close(done) }})
+	n := len(r.watchers)
+	done := make(chan struct{}, n)
+	for _, w := range r.watchers {
+		r.deliver(w, delivery{done: func() { done <- struct{}{} }})
+	}
 	r.mu.Unlock()
-	r.deliver()
-	select {
-	case <-done:
-	case <-ctx.Done():
+	for range n {
+		select {
+		case <-done:
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
 // receive handles what the bucket has, or what another node announced. A bucket's
 // revision is not 0. The data is nil if the bucket has no record of the key.
 func (r *Records) receive(key string, data []byte, revision uint64) (record, bool) {
-	defer r.deliver()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	known := r.records[key]
@@ -257,7 +296,7 @@ func (r *Records) receive(key string, data []byte, revision uint64) (record, boo
 		r.log.Warn("cluster: ignored a shared record that no node of this tenant wrote", "key", fmt.Sprintf("%.100q", key), "err", err)
 	}
 	switch {
-	case valid && known == nil && len(r.records) >= MaxRecords:
+	case valid && known == nil && r.full(key):
 		if r.complaint.Allow(ratelimit.PerMinute(10), time.Now()) {
 			r.log.Warn("cluster: ignored a shared record: there are too many", "key", key)
 		}
@@ -271,7 +310,7 @@ func (r *Records) receive(key string, data []byte, revision uint64) (record, boo
 	case valid && !known.newer(got):
 		// It is the same.
 	case data == nil && known.Deleted && !known.unsaved:
-		delete(r.records, key) // it has expired
+		r.drop(key) // it has expired
 		return got, false
 	case revision > 0:
 		known.unsaved = true // the bucket has something older, or nothing
@@ -292,10 +331,10 @@ func (r *Records) receive(key string, data []byte, revision uint64) (record, boo
 
 // settle tells those who wait that a record is written. It is called with mu held.
 func (r *Records) settle(key string) {
-	for _, written := range r.waiting[key] {
+	if written := r.waiting[key]; written != nil {
 		close(written)
+		delete(r.waiting, key)
 	}
-	delete(r.waiting, key)
 }
 
 func (r *Records) wake(c chan struct{}) {

@@ -221,8 +221,8 @@ func TestSynced(t *testing.T) {
 	}
 }
 
-// TestUnreachable: without NATS, Put returns soon, this node sees the record at once, and
-// the newest value is written when NATS is back.
+// TestUnreachable: without NATS, Put returns soon, this node sees the record, and the
+// newest value is written when NATS is back.
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -245,9 +245,7 @@ func TestUnreachable(t *testing.T) {
 		if took := time.Since(began); !errors.Is(err, ErrNotWritten) || took > putTime+5*time.Second {
 			t.Fatalf("got %v after %v", err, took)
 		}
-		if v, _ := a.value("k"); v != fmt.Sprint(i+1) {
-			t.Errorf("this node sees %q", v)
-		}
+		a.expect(t, "k", fmt.Sprint(i+1))
 	}
 	clustertest.StartServer(t, &again)
 	b.expect(t, "k", "3")
@@ -422,7 +420,7 @@ func (n *node) copy() map[string]string {
 }
 
 // TestAnnounce: an announcement reaches the other nodes without the bucket, and each
-// answers after its watchers were called. Forged answers are ignored.
+// answers. Forged answers are ignored.
 func TestAnnounce(t *testing.T) {
 	cfg := clustertest.OneServer(t)
 	a, b, c := newNode(t, "a"), newNode(t, "b"), newNode(t, "c")
@@ -430,8 +428,7 @@ func TestAnnounce(t *testing.T) {
 		n.join(t, cfg)
 		n.put(t, "joined."+n.names.Node, "")
 		n.Serve(func(key string, value []byte, reply func([]byte)) {
-			seen, _ := n.value(key)
-			reply([]byte("seen " + seen))
+			reply([]byte("seen " + string(value)))
 			reply([]byte("done"))
 		})
 	}
@@ -486,6 +483,76 @@ func TestLimits(t *testing.T) {
 	if err := a.Put("k1", []byte("x")); !errors.Is(err, ErrNotWritten) {
 		t.Errorf("got %v", err)
 	}
+	// Orders to stop are not refused.
+	if err := a.Put("stop.a", []byte("x")); !errors.Is(err, ErrNotWritten) {
+		t.Errorf("got %v", err)
+	}
+	r, _ := record{Key: "stop.b", Version: 1, Node: "b", Value: []byte("y")}.sign(a.key)
+	a.receive("stop.b", r, 1)
+	a.expect(t, "stop.b", "y")
+	if err := a.Put("one-more", nil); err == nil || errors.Is(err, ErrNotWritten) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestWaiting: who puts again and again while NATS is away takes no more memory.
+func TestWaiting(t *testing.T) {
+	t.Parallel()
+	a := newNode(t, "a")
+	first, _, err := a.store("k", []byte("1"))
+	second, _, err2 := a.store("k", []byte("2"))
+	if err != nil || err2 != nil || first != second || len(a.waiting) != 1 {
+		t.Errorf("got %v, %v, %d", err, err2, len(a.waiting))
+	}
+}
+
+// TestBlockedWatcher: a watcher that waits for a disk delays neither Put, nor other
+// watchers, nor announcements and their answers. There may be many at once.
+func TestBlockedWatcher(t *testing.T) {
+	cfg := clustertest.OneServer(t)
+	a, b := newNode(t, "a"), newNode(t, "b")
+	disk := make(chan struct{})
+	for _, n := range []*node{a, b} {
+		n.Records.watchers = append([]*watcher{{fn: func(key string, _ []byte) {
+			if key != "joined.a" && key != "joined.b" {
+				<-disk
+			}
+		}}}, n.Records.watchers...)
+		n.join(t, cfg)
+		n.put(t, "joined."+n.names.Node, "")
+	}
+	tools := make(chan struct{})
+	b.Serve(func(_ string, _ []byte, reply func([]byte)) {
+		reply(nil)
+		<-tools
+	})
+	for _, n := range []*node{a, b} { // both listen
+		n.expect(t, "joined.a", "")
+		n.expect(t, "joined.b", "")
+	}
+	a.put(t, "lease.x", "1")
+	b.expect(t, "lease.x", "1")
+	const many = 40
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	var answered sync.WaitGroup
+	answered.Add(many)
+	for i := range many {
+		go a.Announce(ctx, fmt.Sprint("stop.a.", i), []byte("now"), func(string, []byte) { answered.Done() })
+	}
+	all := make(chan struct{})
+	go func() { answered.Wait(); close(all) }()
+	select {
+	case <-all:
+	case <-ctx.Done():
+		t.Error("not all were answered")
+	}
+	for i := range many {
+		a.expect(t, fmt.Sprint("stop.a.", i), "now")
+		b.expect(t, fmt.Sprint("stop.a.", i), "now")
+	}
+	close(tools)
+	close(disk)
 }
 
 // TestWatchersMayWrite: a watcher may call Put.
@@ -498,9 +565,7 @@ func TestWatchersMayWrite(t *testing.T) {
 		}
 	})
 	a.Put("ping", []byte("7"))
-	if v, _ := a.value("pong"); v != "7" {
-		t.Errorf("got %q", v)
-	}
+	a.expect(t, "pong", "7")
 }
 
 // TestPage checks what the reference page says.

@@ -2,6 +2,7 @@ package dock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -112,6 +113,9 @@ func (c *supervisor) sendOnce(ctx context.Context, call *ferrule.Call) (*ferrule
 	session := c.presentSession()
 	if changer, ok := session.(protocol.Changer); ok {
 		if err := changer.Settled(ctx); err != nil {
+			if errors.Is(ctx.Err(), context.Canceled) {
+				return nil, ferrule.Errorf(ferrule.Cancelled, "cancelled while waiting for %s", call.Device)
+			}
 			return nil, ferrule.Errorf(ferrule.Busy, "%s has changed and is being read again; nothing was sent to it", call.Device).WithHint("retry in a moment")
 		}
 		session = c.presentSession()

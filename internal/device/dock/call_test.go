@@ -96,6 +96,29 @@ func TestLaneCancelled(t *testing.T) {
 	})
 }
 
+// TestCancelledWhileReread checks that a caller that leaves while the device is being read
+// again is told so, and that nothing was sent.
+func TestCancelledWhileReread(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		b := &board{address: "a1", model: "demo", settled: func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}}
+		var did, told []string
+		slow(b, &did)
+		w.transport.see("g", named(b, "robot"))
+		var wg sync.WaitGroup
+		ctx, cancel := context.WithCancel(t.Context())
+		result := w.later(ctx, &wg, ferrule.Agent, "move", "1", &told)
+		cancel()
+		wg.Wait()
+		if e := ferrule.AsError(*result); e.Code != ferrule.Cancelled || e.MayHaveRun() || len(did) > 0 {
+			t.Errorf("got %+v, did %q", e, did)
+		}
+	})
+}
+
 // TestSentOnce checks that after a broken link a call is sent again only if it is
 // repeatable.
 func TestSentOnce(t *testing.T) {

@@ -37,14 +37,15 @@ type board struct {
 	links    int               // open links
 	opened   int               // how often it was opened
 	greeted  int
-	closing  time.Duration          // how long a link takes to close
-	panics   bool                   // when it is greeted
-	listing  func(context.Context)  // called when it is greeted; may be nil
-	lingers  bool                   // its session does not close the link
-	ended    int                    // how many sessions have ended
-	cut      func()                 // ends the running session
-	renews   chan *ferrule.Manifest // new manifests
-	words    chan string            // notifications
+	closing  time.Duration                   // how long a link takes to close
+	panics   bool                            // when it is greeted
+	settled  func(ctx context.Context) error // nil if its manifest is never read again
+	listing  func(context.Context)           // called when it is greeted; may be nil
+	lingers  bool                            // its session does not close the link
+	ended    int                             // how many sessions have ended
+	cut      func()                          // ends the running session
+	renews   chan *ferrule.Manifest          // new manifests
+	words    chan string                     // notifications
 	invoke   func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error)
 }
 
@@ -154,7 +155,12 @@ type session struct {
 func (s *session) Changed(fn func(*ferrule.Manifest), _ func(*ferrule.Call) error) { s.renew = fn }
 
 // Settled implements protocol.Changer.
-func (s *session) Settled(context.Context) error { return nil }
+func (s *session) Settled(ctx context.Context) error {
+	if s.board.settled != nil {
+		return s.board.settled(ctx)
+	}
+	return nil
+}
 
 // Notify implements protocol.Notifier.
 func (s *session) Notify(fn func(method string, params json.RawMessage)) { s.notify = fn }

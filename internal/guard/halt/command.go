@@ -65,14 +65,14 @@ func (s *Stop) Halt(ctx context.Context, by ferrule.Principal, reason string, de
 	if len(targets) == 0 {
 		targets = []string{""}
 	}
-	if s.full(targets) {
+	if s.full(devices) {
 		return Report{}, ferrule.Errorf(ferrule.Limited, "%d devices are stopped one by one, which is the limit; nothing was stopped", MaxOrders).
 			WithHint("stop everything instead: run `ferrule stop` without devices")
 	}
 	var orders []Order
 	var halts []*halt
 	for _, device := range targets {
-		o, h := s.order(by, reason, device)
+		o, h := s.order(by.String(), reason, device)
 		orders, halts = append(orders, o), append(halts, h)
 	}
 	for _, o := range orders {
@@ -86,7 +86,9 @@ func (s *Stop) Halt(ctx context.Context, by ferrule.Principal, reason string, de
 		<-h.drained
 		report.Ended += h.ended
 		report.MayHaveRun += h.mayRun
-		report.NotSaved = cmp.Or(h.notSaved(), report.NotSaved)
+		if report.NotSaved == "" { // else do not wait for the disk again
+			report.NotSaved = h.notSaved()
+		}
 	}
 	for _, h := range halts {
 		<-h.tools
@@ -111,32 +113,56 @@ func (h *halt) notSaved() string {
 	}
 }
 
-// full reports whether there is no room for more orders.
+// full reports whether there is no room for orders about more devices. There is always
+// room to stop everything.
 func (s *Stop) full(devices []string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := 0
+	n, more := 0, 0
 	for _, o := range s.orders {
-		if o.active() {
+		if o.active() && o.Device != "" {
 			n++
 		}
 	}
 	for _, device := range devices {
-		if _, known := s.orders[place{s.options.Node, device}]; !known && device != "" {
-			n++
+		if !s.orders[place{s.options.Node, device}].active() {
+			more++
 		}
 	}
-	return n >= MaxOrders
+	return more > 0 && n+more >= MaxOrders
 }
 
 // order makes a new order of this node, and applies it.
-func (s *Stop) order(by ferrule.Principal, reason, device string) (Order, *halt) {
+func (s *Stop) order(by, reason, device string) (Order, *halt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known := s.orders[place{s.options.Node, device}]
-	o := Order{Node: s.options.Node, Device: device, Seq: max(now(), known.Seq+1, known.Resumed+1), By: by.String(), Reason: reason, Time: time.Now()}
+	o := Order{Node: s.options.Node, Device: device, Seq: max(now(), known.Seq+1, known.Resumed+1), By: by, Reason: reason, Time: time.Now()}
 	// model: stop_set
 	return s.enforce(o.clean())
+}
+
+// Follow stops a device by its new name if it is stopped by an earlier one: a device keeps
+// only its last aliases. Its stop tool is called again.
+func (s *Stop) Follow(dev *ferrule.Device) {
+	s.mu.Lock()
+	var earlier Order
+	for _, o := range s.orders {
+		if o.active() && o.Device == dev.ID {
+			s.mu.Unlock()
+			return
+		}
+		if o.active() && o.Device != "" && o.covers(dev) {
+			earlier = o
+		}
+	}
+	s.mu.Unlock()
+	if earlier.Device == "" {
+		return
+	}
+	o, _ := s.order(earlier.By, earlier.Reason, dev.ID)
+	s.record(ferrule.Stopped, o, ferrule.Principal{Role: ferrule.Gateway, Name: "stop"})
+	go s.options.Records.Put(o.key(), o.encode())
 }
 
 // Resume ends the stops of devices, or all of them if there are none. It returns what it
@@ -343,7 +369,7 @@ func (s *Stop) announce(ctx context.Context, orders []Order, wait bool) <-chan [
 	return out
 }
 
-// answer answers the announcement of another node, after hear was called with it.
+// answer answers the announcement of another node.
 func (s *Stop) answer(key string, value []byte, reply func(data []byte)) {
 	if !strings.HasPrefix(key, keyPrefix) {
 		return
@@ -352,6 +378,7 @@ func (s *Stop) answer(key string, value []byte, reply func(data []byte)) {
 	if err != nil {
 		return
 	}
+	s.hear(key, value) // it may come here before it comes as a record
 	s.mu.Lock()
 	h := s.halts[o.place()]
 	s.mu.Unlock()
@@ -386,9 +413,9 @@ func (s *Stop) hear(key string, value []byte) {
 	s.mu.Lock()
 	known := s.orders[o.place()]
 	s.published[o.place()] = o
-	s.mu.Unlock()
 	// model: stop_hear
-	merged, h := s.apply(o)
+	merged, h := s.enforce(o)
+	s.mu.Unlock()
 	if merged != o { // the record is behind
 		go s.options.Records.Put(merged.key(), merged.encode())
 	}
@@ -426,35 +453,54 @@ func (s *Stop) publishMissing() {
 	}
 }
 
-// callTools calls the stop tools of this node's devices that an order covers.
+// callTools calls the stop tools of this node's devices that an order covers. It returns
+// after toolTime and a second, even if a call hangs.
 func (s *Stop) callTools(o Order) (results []ToolResult) {
+	targets := slices.DeleteFunc(s.options.Targets(), func(t ferrule.Target) bool {
+		return t.Manifest == nil || t.Manifest.Stop == nil || !o.covers(t.Device)
+	})
+	for _, target := range targets {
+		results = append(results, ToolResult{Device: target.Device.ID, Tool: target.Manifest.Stop.Tool, Error: "the stop tool did not answer; it may have run"})
+	}
+	slots := make(chan struct{}, maxTools)
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	slots := make(chan struct{}, maxTools)
-	for _, target := range s.options.Targets() {
-		if target.Manifest == nil || target.Manifest.Stop == nil || !o.covers(target.Device) {
-			continue
-		}
+	for i, target := range targets {
 		action := *target.Manifest.Stop
-		slots <- struct{}{}
 		wg.Go(func() {
-			defer func() { <-slots }()
+			slots <- struct{}{}
+			giveUp := time.AfterFunc(toolTime+time.Second, func() { <-slots })
 			ctx, cancel := context.WithTimeout(context.Background(), toolTime)
 			defer cancel()
 			_, err := s.options.Handle(ctx, &ferrule.Call{
 				Principal: ferrule.Principal{Role: ferrule.Gateway, Name: "stop"}, Device: target.Device.ID, Tool: action.Tool, Args: action.Args,
 				Timeout: ferrule.Duration(toolTime), Urgent: true,
 			})
-			result := ToolResult{Device: target.Device.ID, Tool: action.Tool}
-			if err != nil {
-				result.Error = ferrule.AsError(err).Message
+			if giveUp.Stop() {
+				<-slots
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			results = append(results, result)
+			results[i].Error = ""
+			if err != nil {
+				results[i].Error = ferrule.AsError(err).Message
+			}
 		})
 	}
-	wg.Wait()
-	slices.SortFunc(results, func(a, b ToolResult) int { return strings.Compare(a.Device, b.Device) })
-	return results
+	all := make(chan struct{})
+	go func() {
+		defer close(all)
+		wg.Wait()
+	}()
+	limit := time.NewTimer(toolTime + time.Second)
+	defer limit.Stop()
+	select {
+	case <-all:
+	case <-limit.C:
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	sorted := slices.Clone(results) // a late answer may change results
+	slices.SortFunc(sorted, func(a, b ToolResult) int { return strings.Compare(a.Device, b.Device) })
+	return sorted
 }

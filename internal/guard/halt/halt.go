@@ -85,6 +85,9 @@ func (o Order) check() error {
 func (o Order) clean() Order {
 	o.By, o.Reason = ferrule.Clean(o.By, ferrule.MaxWord), ferrule.Clean(o.Reason, maxReason)
 	o.Time = o.Time.UTC().Truncate(time.Millisecond) // orders are compared
+	if o.Time.Year() < 1 || o.Time.Year() > 9999 {
+		o.Time = time.Time{} // others cannot be written as JSON
+	}
 	return o
 }
 

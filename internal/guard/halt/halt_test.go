@@ -670,6 +670,103 @@ func testLimit(t *testing.T) {
 	}
 }
 
+// TestFollow: a stop covers a device that is renamed again and again, also after a restart.
+func TestFollow(t *testing.T) { untimed(t, testFollow) }
+
+func testFollow(t *testing.T) {
+	s := newStop(t)
+	halted(t, s, "why", "pump")
+	dev := ferrule.Device{ID: "pump"}
+	for i := range 3 * ferrule.MaxAliases {
+		dev.Aliases = append([]string{dev.ID}, dev.Aliases...)
+		dev.Aliases = dev.Aliases[:min(len(dev.Aliases), ferrule.MaxAliases)]
+		dev.ID = fmt.Sprint("pump", i)
+		s.Follow(&dev)
+	}
+	if why := s.Stopped().For(&dev); !strings.Contains(why, "stopped by person:ann") || !strings.Contains(why, "why") {
+		t.Errorf("got %q", why)
+	}
+	other := ferrule.Device{ID: "lamp"}
+	if s.Follow(&other); s.Stopped().For(&other) != "" {
+		t.Error("another device is stopped")
+	}
+	if err := s.save(); err != nil {
+		t.Fatal(err)
+	}
+	if newStop(t, func(o *Options) { o.Dir = s.options.Dir }).Stopped().For(&dev) == "" {
+		t.Error("not stopped after a restart")
+	}
+}
+
+// TestHangingTool: a stop tool that never returns, as with a disk that does not answer,
+// delays the stop for a bounded time only, on this node and on another one.
+func TestHangingTool(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net := newNetwork()
+		hang := make(chan struct{})
+		targets := func() (all []ferrule.Target) {
+			for i := range maxTools + 2 {
+				all = append(all, ferrule.Target{Device: &ferrule.Device{ID: fmt.Sprintf("d%03d", i)}, Manifest: &ferrule.Manifest{Stop: &ferrule.Action{Tool: "off"}}})
+			}
+			return all
+		}
+		var called atomic.Int32
+		handle := func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
+			called.Add(1)
+			<-hang
+			return nil, nil
+		}
+		s := newStop(t, func(o *Options) {
+			o.Records, o.Nodes, o.Targets, o.Handle = net.join("north"), func() []string { return []string{"south"} }, targets, handle
+		})
+		newStop(t, func(o *Options) { o.Node, o.Records, o.Targets, o.Handle = "south", net.join("south"), targets, handle })
+		began := time.Now()
+		r := halted(t, s, "")
+		if took := time.Since(began); took > ackTime+toolTime {
+			t.Errorf("took %v", took)
+		}
+		if len(r.Tools) != maxTools+2 || r.Tools[0].Error != "the stop tool did not answer; it may have run" {
+			t.Errorf("got %+v", r.Tools)
+		}
+		if len(r.Nodes) != 1 || !r.Nodes[0].Acknowledged || len(r.Nodes[0].Tools) == 0 {
+			t.Errorf("got %+v", r.Nodes)
+		}
+		time.Sleep(toolTime)
+		if n := called.Load(); n != 2*(maxTools+2) { // they do not wait for those that hang
+			t.Errorf("%d were called", n)
+		}
+		close(hang)
+	})
+}
+
+// TestLimitOfAll: the limit counts the orders of all nodes in force, and does not keep
+// anybody from stopping everything.
+func TestLimitOfAll(t *testing.T) { untimed(t, testLimitOfAll) }
+
+func testLimitOfAll(t *testing.T) {
+	s := newStop(t)
+	halted(t, s, "", "pump")
+	resumed(t, s, "pump")
+	for i := range MaxOrders + 10 {
+		s.apply(Order{Node: "south", Device: fmt.Sprint("d", i), Seq: 1})
+	}
+	for _, id := range []string{"lamp", "pump"} { // pump is known, but its order is over
+		if _, err := s.Halt(t.Context(), person, "", []string{id}); ferrule.AsError(err).Code != ferrule.Limited {
+			t.Errorf("%s: got %v", id, err)
+		}
+	}
+	if r := halted(t, s, ""); r.NotSaved != "" {
+		t.Error(r.NotSaved)
+	}
+	if enters(s, "lamp") == nil {
+		t.Error("everything is not stopped")
+	}
+	again := newStop(t, func(o *Options) { o.Dir = s.options.Dir })
+	if !again.Stopped().Everything() || len(again.Stopped().Orders) != MaxOrders+11 {
+		t.Errorf("%d orders after a restart", len(again.Stopped().Orders))
+	}
+}
+
 // TestJournal: stops and resumes are recorded on the node where they were made and on
 // those that heard of them.
 func TestJournal(t *testing.T) { untimed(t, testJournal) }
@@ -682,6 +779,7 @@ func testJournal(t *testing.T) {
 		nodes[i] = newStop(t, func(o *Options) { o.Node, o.Records, o.Journal = name, net.join(name), &journals[i] })
 	}
 	halted(t, nodes[0], "why", "pump")
+	synctest.Wait() // both have heard of it
 	resumed(t, nodes[1], "pump")
 	synctest.Wait()
 	for i := range journals {
@@ -700,13 +798,14 @@ func testJournal(t *testing.T) {
 func FuzzOrder(f *testing.F) {
 	f.Add("stop.north", Order{Node: "north", Seq: 7, By: "person:ann", Time: time.Unix(1, 0)}.encode())
 	f.Add("stop.north.pump", Order{Node: "north", Device: "pump", Seq: 7}.encode())
+	f.Add("stop.north", []byte(`{"node":"north","seq":7,"time":"9999-12-31T23:59:59-01:00"}`))
 	f.Fuzz(func(t *testing.T, key string, data []byte) {
 		o, err := decodeOrder(key, data)
 		if err != nil {
 			return
 		}
 		again, err := decodeOrder(key, o.encode())
-		if o.key() != key || len(o.Reason) > maxReason || err == nil && again != o {
+		if o.key() != key || len(o.Reason) > maxReason || err != nil || again != o {
 			t.Errorf("%+v, %+v, %v", o, again, err)
 		}
 	})
