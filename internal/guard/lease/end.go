@@ -123,6 +123,10 @@ func (k *Keeper) endUntilConfirmed(ctx context.Context, key string) {
 		k.mu.Lock()
 		if l := k.leases[key]; l != nil {
 			l.failed = err
+			if code := ferrule.AsError(err).Code; code == ferrule.Refused || code == ferrule.Failed {
+				l.refused++
+			}
+			k.wake()
 		}
 		k.mu.Unlock()
 		if k.rest(ctx, r.Device, pause) {

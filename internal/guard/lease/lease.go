@@ -79,6 +79,7 @@ type lease struct {
 	why      string // it is due; empty if it is not
 	ending   bool   // a goroutine is ending it
 	failed   error  // of the last attempt to end it
+	refused  int    // how often the device has answered that it does not
 	lost     bool   // it was reported that other hardware has the ID of its device
 }
 
@@ -252,6 +253,13 @@ func (k *Keeper) recordOf(call *ferrule.Call, output string) (record, error) {
 // set later.
 const maxRecord = 4000
 
+// maxRefused is how often a device may refuse to undo a call before its other changes go on.
+// Otherwise one call with an argument that the device does not accept would lock it.
+const maxRefused = 3
+
+// maxOfDevice is the number of leases of one device at a time. Callers choose arguments.
+const maxOfDevice = 64
+
 // Await waits until no lease of the device is due: what it undoes comes first. Calls that
 // change nothing or switch something off do not wait.
 func (k *Keeper) Await(ctx context.Context, call *ferrule.Call) error {
@@ -264,7 +272,7 @@ func (k *Keeper) Await(ctx context.Context, call *ferrule.Call) error {
 		var undo string
 		var failed error
 		for _, l := range k.leases {
-			if l.why != "" && k.isFor(l, call.Target.Device) {
+			if l.why != "" && l.refused < maxRefused && k.isFor(l, call.Target.Device) {
 				undo, failed = l.Undo, l.failed
 				break
 			}
@@ -281,6 +289,26 @@ func (k *Keeper) Await(ctx context.Context, call *ferrule.Call) error {
 			return notConfirmed(ctx, call, undo, failed)
 		}
 	}
+}
+
+// checkCount returns an error if a device has too many leases for one more.
+func (k *Keeper) checkCount(key, device string) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.leases[key] != nil {
+		return nil
+	}
+	n := 0
+	for _, l := range k.leases {
+		if l.Device == device {
+			n++
+		}
+	}
+	if n >= maxOfDevice {
+		return ferrule.Errorf(ferrule.Limited, "%s has %d outputs on that are to be switched off again, which is the limit; nothing was sent", device, n).
+			WithHint("switch some of them off first")
+	}
+	return nil
 }
 
 // notConfirmed returns the error of a call that waited in vain. Failed is that of the last
@@ -321,6 +349,9 @@ func (k *Keeper) renew(r record, length time.Duration) (leave func(error), share
 	key := r.key()
 	k.writing.Lock()
 	defer k.writing.Unlock()
+	if err := k.checkCount(key, r.Device); err != nil {
+		return nil, nil, err
+	}
 	// model: lease_arm
 	if err := k.file.Put(key, r); err != nil {
 		return nil, nil, ferrule.Errorf(ferrule.Denied, "the call was not sent because its lease cannot be recorded: %w", err).
@@ -339,7 +370,7 @@ func (k *Keeper) renew(r record, length time.Duration) (leave func(error), share
 		was := l.record
 		before, why = &was, l.why
 	}
-	l.record, l.why, l.failed = r, "", nil
+	l.record, l.why, l.failed, l.refused = r, "", nil, 0
 	l.inFlight++
 	l.renewals++
 	k.start(key, l, length)

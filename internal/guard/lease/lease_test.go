@@ -578,6 +578,30 @@ func TestAwaitErrors(t *testing.T) {
 	})
 }
 
+// TestRefusedUndo: a device that refuses to undo a call is not locked for other changes for
+// ever, and callers cannot make any number of leases.
+func TestRefusedUndo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &board{fail: func() error { return ferrule.Errorf(ferrule.Failed, "there is no pin 999") }}
+		n := start(t, Parts{File: filepath.Join(t.TempDir(), "leases"), Handle: b.handle})
+		n.Put(robot, nil)
+		n.call(b, callOf(t, "write", `{"pin":999,"value":true}`), nil)
+		n.SessionEnded("boot-1")
+		synctest.Wait()
+		late, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		if err := n.Await(late, callOf(t, "other", `{}`)); err != nil {
+			t.Errorf("other changes wait for ever: %v", err)
+		}
+		for pin := range maxOfDevice + 10 {
+			n.call(b, callOf(t, "write", fmt.Sprintf(`{"pin":%d,"value":true}`, pin)), nil)
+		}
+		if open, _ := n.Count(); open != maxOfDevice {
+			t.Errorf("%d leases are open", open)
+		}
+	})
+}
+
 // TestRefusals checks that a call is refused if it could not be undone, or if other nodes
 // could not know how, unless it switches off.
 func TestRefusals(t *testing.T) {
