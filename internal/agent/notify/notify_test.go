@@ -114,9 +114,9 @@ func TestInterval(t *testing.T) {
 		if n := time.Second / UpdateInterval; len(sent) != int(n)+1 || sent[0] != 0 || sent[n] != time.Second {
 			t.Errorf("sent after %v", sent)
 		}
-		n.Changed(robot)
 		n.unsubscribe(sub, "robot")
 		n.end(sub)
+		n.Changed(robot)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		if len(sent) != int(time.Second/UpdateInterval)+1 {
