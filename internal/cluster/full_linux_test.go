@@ -26,7 +26,7 @@ func TestFullDisk(t *testing.T) {
 	cfg.Store = engine.MinStore
 	a := nodeWith(t, "a", cfg, noJournal{}, dir)
 	a.putDevice("first", "arm", ferrule.StateOnline)
-	clustertest.Eventually(t, 5*time.Second, "recorded", func() bool { return a.lookup("first") != nil })
+	clustertest.Eventually(t, 30*time.Second, "recorded", func() bool { return a.lookup("first") != nil })
 
 	free := fill(t, dir)
 	n := 0

@@ -31,7 +31,7 @@ type Session struct {
 func (r *Records) Open(ctx context.Context, e *engine.Engine) (*Session, error) {
 	bucket, err := e.Bucket(ctx, jetstream.KeyValueConfig{
 		Bucket: engine.SharedBucket, Description: "what all nodes know", LimitMarkerTTL: time.Minute,
-		MaxBytes: e.SizeLimit(maxBytes), MaxValueSize: maxSigned,
+		MaxBytes: e.SizeLimit(4*maxBytes) / 4, MaxValueSize: maxSigned,
 	})
 	if err != nil {
 		return nil, err

@@ -357,7 +357,6 @@ func (k *Keeper) renew(r record, length time.Duration) (leave func(error), share
 		return nil, nil, ferrule.Errorf(ferrule.Denied, "the call was not sent because its lease cannot be recorded: %w", err).
 			WithHint("check that the disk of the data directory is not full")
 	}
-	shared = k.share(key, r)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l := k.leases[key]
@@ -373,6 +372,7 @@ func (k *Keeper) renew(r record, length time.Duration) (leave func(error), share
 	l.record, l.why, l.failed, l.refused = r, "", nil, 0
 	l.inFlight++
 	l.renewals++
+	shared = k.share(key, r) // the answer that its caller is gone must find the lease
 	k.start(key, l, length)
 	if r.Via == "" && k.isGone(r.Session) {
 		k.due(key, l, "the caller's session has ended")

@@ -95,6 +95,9 @@ func (m *leases) open(number int) {
 		m.t.Fatal(err)
 	}
 	n.Keeper = k
+	m.mu.Lock()
+	m.nodes[number] = n
+	m.mu.Unlock()
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { k.Run(ctx) })
@@ -116,7 +119,6 @@ func (m *leases) open(number int) {
 		wg.Wait()
 		k.Close()
 	}
-	m.nodes[number] = n
 	synctest.Wait()
 }
 
