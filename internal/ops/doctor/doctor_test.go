@@ -243,17 +243,17 @@ func TestConfig(t *testing.T) {
 	if err := os.MkdirAll(overlays, 0o700); err != nil || !strings.HasPrefix(path, dir) {
 		t.Fatal(path, err)
 	}
-	none := "fine overlays: there are no overlays in " + overlays
+	none, careful := "fine overlays: there are no overlays in "+overlays, "fine policy: policy: preset careful"
 	d := &Doctor{}
-	wantLines(t, "none", d.config(t.Context()), "fine file: "+path+" does not exist; the defaults are used", none)
+	wantLines(t, "none", d.config(t.Context()), "fine file: "+path+" does not exist; the defaults are used", none, careful)
 	for name, test := range map[string]struct {
 		text string
 		want []string
 	}{
-		"good":     {"calls: {deadline: 5s}", []string{"fine file: " + path + " is valid", none}},
+		"good":     {"calls: {deadline: 5s}", []string{"fine file: " + path + " is valid", none, careful}},
 		"wrong":    {"calls:\n  dedline: 5s\n", []string{"wrong file: " + path + ": line 2: unknown key \"dedline\"; did you mean deadline?"}},
-		"tokens":   {"auth: {tokens: [{name: a, token: 0123456789abcdef}]}", []string{"fine file: ", none, "fine tokens: tokens of agents: 1"}},
-		"no token": {"auth: {tokens: [{name: a, file: a.token}]}", []string{"fine file: ", none, "wrong tokens: auth.tokens[0].file: the file does not exist"}},
+		"tokens":   {"auth: {tokens: [{name: a, token: 0123456789abcdef}]}", []string{"fine file: ", none, careful, "fine tokens: tokens of agents: 1"}},
+		"no token": {"auth: {tokens: [{name: a, file: a.token}]}", []string{"fine file: ", none, careful, "wrong tokens: auth.tokens[0].file: the file does not exist"}},
 	} {
 		if err := os.WriteFile(path, []byte(test.text), 0o600); err != nil {
 			t.Fatal(err)
@@ -272,7 +272,7 @@ func TestConfig(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(overlays, "a.yaml"), []byte(test.text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		wantLines(t, name+" overlay", d.config(t.Context()), "fine file: ", test.want)
+		wantLines(t, name+" overlay", d.config(t.Context()), "fine file: ", test.want, careful)
 	}
 	t.Setenv("FERRULE_CONFIG", "missing.yaml")
 	wantLines(t, "missing", d.config(t.Context()), "wrong file: open missing.yaml")
