@@ -232,6 +232,24 @@ func (g *testGateway) outcomes(device, tool string) []ferrule.Entry {
 	return all
 }
 
+// accept accepts what a device has changed, as a person does.
+func (g *testGateway) accept(device string) error {
+	_, err := g.Pipeline.Handle(context.Background(), &ferrule.Call{
+		Principal: ferrule.Principal{Role: ferrule.Person, Name: "anna"}, Device: ferrule.GatewayID, Tool: "accept_device",
+		Args: fmt.Appendf(nil, `{"device":%q,"kind":%q}`, device, g.device(device).Offered),
+	})
+	return err
+}
+
+// acceptAll accepts each change of a device, until the test ends.
+func (g *testGateway) acceptAll(t *testing.T, device string) {
+	for ctx := t.Context(); ctx.Err() == nil; time.Sleep(10 * time.Millisecond) {
+		if g.device(device).Waiting > 0 {
+			g.accept(device) // it may have changed again
+		}
+	}
+}
+
 // rawAgent is an agent over bare HTTP.
 type rawAgent struct {
 	t          testing.TB

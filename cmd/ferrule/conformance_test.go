@@ -47,6 +47,7 @@ func TestConformance(t *testing.T) {
 		c.Devices.HTTP = []config.HTTPDevice{{URL: at, Name: "conformance"}}
 	}, allowQuestions(t, "conformance"))
 	g.online("conformance")
+	go g.acceptAll(t, "conformance")
 	url := g.url("/mcp/devices/conformance")
 	for version, want := range map[string]int{legacy: 82, modern: 155} {
 		t.Run(version, func(t *testing.T) {

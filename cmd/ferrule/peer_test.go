@@ -289,6 +289,10 @@ func buys(t *testing.T, g *testGateway) {
 		t.Error("there is a mower before it was bought")
 	}
 	a.mustUse("garden__buy", `{}`, nil)
+	eventually(t, ample, "the mower waits to be accepted", func() bool { return g.device("garden").Waiting > 0 })
+	if err := g.accept("garden"); err != nil {
+		t.Fatal(err)
+	}
 	eventually(t, 10*time.Second, "there is a mower", func() bool { return a.lists("garden__mow") })
 	if told, err := a.use(t.Context(), "garden__mow", `{}`); err != nil || told.text != "mowed" {
 		t.Errorf("%+v, %v", told, err)

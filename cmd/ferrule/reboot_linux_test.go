@@ -124,10 +124,7 @@ func rebootUnderLoad(t *testing.T, at *gate) {
 			dev := g.device("gate")
 			return dev.State == ferrule.StateOnline && dev.Kind != was.Kind && dev.Since.After(was.Since) && dev.Version == version
 		})
-		if _, err := g.Pipeline.Handle(t.Context(), &ferrule.Call{
-			Principal: ferrule.Principal{Role: ferrule.Person, Name: "anna"}, Device: ferrule.GatewayID, Tool: "accept_device",
-			Args: fmt.Appendf(nil, `{"device":"gate","kind":%q}`, g.device("gate").Offered),
-		}); err != nil {
+		if err := g.accept("gate"); err != nil {
 			t.Fatal(err)
 		}
 		for _, a := range agents {
