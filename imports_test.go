@@ -123,7 +123,7 @@ var importRules = map[string]importRule{
 	},
 	"internal/guard/halt":     {own: []string{"internal/ferrule"}, tests: []string{"internal/testenv/wait"}},
 	"internal/guard/identity": {own: []string{"internal/ferrule"}},
-	"internal/guard/approval": {own: []string{"internal/ferrule", "internal/ratelimit"}, tests: []string{"internal/pipeline"}},
+	"internal/guard/approval": {own: []string{"internal/ferrule", "internal/guard/records", "internal/ratelimit"}, tests: []string{"internal/pipeline"}},
 	"internal/guard/policy": {
 		own:   []string{"internal/ferrule"},
 		third: []string{"github.com/cedar-policy/cedar-go", "github.com/goccy/go-yaml"},

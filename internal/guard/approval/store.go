@@ -8,12 +8,12 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/guard/records"
 )
 
 // Binding is what an approval is for. A call that differs in any of it needs another one.
@@ -302,20 +302,7 @@ func replaceFile(path string, data []byte) error {
 		os.Remove(file.Name())
 		return err
 	}
-	return syncDir(filepath.Dir(path))
-}
-
-// syncDir makes a rename durable. Otherwise a power failure could bring back an approval
-// that was used.
-func syncDir(path string) error {
-	if runtime.GOOS == "windows" { // it has no such thing
-		return nil
-	}
-	dir, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return records.SyncDir(filepath.Dir(path))
 }
 
 func (s *store) close() error {

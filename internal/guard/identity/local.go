@@ -23,8 +23,8 @@ func OfUser(user, client string) string { return user + "/" + SelfNamed(client) 
 // CurrentUser returns the name of the user who runs this process.
 func CurrentUser() string { return User(os.Getuid()) }
 
-// User returns the name of a user of this machine, or the number if there is no name that
-// can be part of an agent's.
+// User returns the name of a user of this machine. A user without a name, or with a slash in
+// it, is known by number: a slash separates the parts of an agent's name.
 func User(uid int) string {
 	number := strconv.Itoa(uid)
 	u, err := user.Current() // known after the first time

@@ -200,15 +200,17 @@ func (f *File) settle() error {
 	if !f.moved {
 		return nil
 	}
-	if err := syncDir(filepath.Dir(f.path)); err != nil {
+	if err := SyncDir(filepath.Dir(f.path)); err != nil {
 		return err
 	}
 	f.moved = false
 	return nil
 }
 
-func syncDir(dir string) error {
-	if runtime.GOOS == "windows" {
+// SyncDir makes the name of a new file in a directory durable. Otherwise a power failure
+// could bring back what it replaced.
+func SyncDir(dir string) error {
+	if runtime.GOOS == "windows" { // it has no such thing
 		return nil
 	}
 	d, err := os.Open(dir)
