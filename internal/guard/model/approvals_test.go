@@ -20,8 +20,8 @@ import (
 func TestReplayApprovals(t *testing.T) {
 	needSpin(t)
 	steps := make(made)
-	for range rounds(t) {
-		tr := simulate(t, 1)
+	for _, seed := range seeds(t) {
+		tr := simulate(t, 1, seed)
 		steps.add(tr)
 		if err := tr.replay(newApprovals(t, tr.same)); err != nil {
 			t.Fatal(err)

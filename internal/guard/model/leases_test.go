@@ -17,13 +17,13 @@ import (
 )
 
 // TestReplayLeases replays traces of the model with the leases of two nodes. The code ends
-// a lease as soon as it can, so its device may be off earlier than that of the model, but
-// not later.
+// a lease as soon as it can, so its device may be off earlier than that of the model. It
+// is on later in two cases only: see newer and hidden.
 func TestReplayLeases(t *testing.T) {
 	needSpin(t)
 	steps := make(made)
-	for range rounds(t) {
-		tr := simulate(t, 8)
+	for _, seed := range seeds(t) {
+		tr := simulate(t, 8, seed)
 		steps.add(tr)
 		synctest.Test(t, func(t *testing.T) {
 			m := newLeases(t, tr.begin)
@@ -31,6 +31,7 @@ func TestReplayLeases(t *testing.T) {
 			if err == nil {
 				time.Sleep(30 * time.Minute)
 				synctest.Wait()
+				m.newer = false
 				err = m.compare(tr.steps[len(tr.steps)-1].after)
 			}
 			m.end()
@@ -56,6 +57,8 @@ type leases struct {
 	mu     sync.Mutex
 	link   int
 	on     bool
+	by     int  // the node whose call switched the device on
+	newer  bool // the model has ended an older lease than that of this call
 	shared map[string][]byte
 }
 
@@ -271,13 +274,16 @@ func (m *leases) do(s transition) error {
 	case "call_run":
 		if m.leave[s.arg] != nil {
 			m.mu.Lock()
-			m.on = true
+			m.on, m.by, m.newer = true, m.at[s.arg], false
 			m.mu.Unlock()
 			m.left(s.arg, nil)
 		}
 	case "call_fail":
 		m.left(s.arg, lamp.OfflineError())
+	case "lease_take":
+		m.newer = m.by == s.arg
 	case "lease_end": // the callers leave
+		m.newer = false
 		for _, session := range m.session {
 			m.nodes[s.arg].SessionEnded(session)
 		}
@@ -312,10 +318,18 @@ func (m *leases) compare(want state) error {
 	if m.link != want.link {
 		return fmt.Errorf("the device is at node %d, want %d", m.link, want.link)
 	}
-	if m.on && want.on == 0 {
+	if m.on && want.on == 0 && !m.newer && !m.hidden() {
 		return errors.New("the device is on, and should be off")
 	}
 	return nil
+}
+
+// hidden reports whether only a node that the device has left knows the lease: it has not
+// reached the cluster since. The model can switch such a device off by an older lease that
+// the code has ended before.
+func (m *leases) hidden() bool {
+	n := m.nodes[m.by]
+	return m.link != m.by && (n == nil || len(n.unsent) > 0)
 }
 
 // TestFoundLeases replays executions in which a lease did not end once.
@@ -325,6 +339,16 @@ func TestFoundLeases(t *testing.T) {
 		"a lease that no other node knew before a restart": {
 			{"call_enter", 0, at(nodeA, 0)}, {"lease_arm_alone", 0, at(nodeA, 0)}, {"call_run", 0, at(nodeA, 1)}, {"env_move", 1, at(nodeB, 1)},
 			{"env_crash", 0, at(nodeB, 1)}, {"env_start", 0, at(nodeB, 1)}, {"lease_share", 0, at(nodeB, 1)}, {"lease_take", 1, at(nodeB, 0)},
+		},
+		"a lease that no other node knows, after one that the code has ended": {
+			{"call_enter", 0, at(nodeA, 0)}, {"lease_arm_alone", 0, at(nodeA, 0)}, {"call_run", 0, at(nodeA, 1)}, {"env_move", 1, at(nodeB, 1)},
+			{"lease_share", 0, at(nodeB, 1)}, {"env_move", 0, at(nodeA, 1)}, {"call_enter", 2, at(nodeA, 1)}, {"lease_arm_alone", 2, at(nodeA, 1)},
+			{"call_run", 2, at(nodeA, 1)}, {"env_move", 1, at(nodeB, 1)}, {"lease_take", 1, at(nodeB, 0)}, {"lease_share", 0, at(nodeB, 0)},
+		},
+		"a lease that replaced an older one": {
+			{"call_enter", 0, at(nodeA, 0)}, {"lease_arm_alone", 0, at(nodeA, 0)}, {"lease_share", 0, at(nodeA, 0)}, {"call_run", 0, at(nodeA, 1)},
+			{"call_enter", 2, at(nodeA, 1)}, {"lease_arm_alone", 2, at(nodeA, 1)}, {"call_run", 2, at(nodeA, 1)}, {"lease_take", 0, at(nodeA, 0)},
+			{"lease_end", 0, at(nodeA, 0)},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

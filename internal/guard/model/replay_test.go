@@ -44,27 +44,33 @@ type trace struct {
 	steps []transition
 }
 
-// rounds returns how many traces a test replays.
-func rounds(t *testing.T) int {
+// seeds returns the seeds of the traces that a test replays. They are the same in each run,
+// unless FERRULE_TEST_TRACES says how many random ones to take.
+func seeds(t *testing.T) []int {
 	t.Helper()
+	n, seed := 60, func(i int) int { return 1 + i }
 	if text := os.Getenv("FERRULE_TEST_TRACES"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil {
+		var err error
+		if n, err = strconv.Atoi(text); err != nil {
 			t.Fatal(err)
 		}
-		return n
+		seed = func(int) int { return 1 + rand.IntN(1<<30) }
 	}
-	return 60
+	all := make([]int, n)
+	for i := range all {
+		all[i] = seed(i)
+	}
+	return all
 }
 
-// simulate returns a random execution of a scope of the model.
-func simulate(t *testing.T, scope int) trace {
+// simulate returns the execution of a scope of the model that a seed leads to.
+func simulate(t *testing.T, scope, seed int) trace {
 	t.Helper()
 	path, err := filepath.Abs("guard.pml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	tr := trace{seed: 1 + rand.IntN(1<<30)}
+	tr := trace{seed: seed}
 	out := output(t, t.TempDir(), "spin", "-DSIMULATE", fmt.Sprintf("-DSCOPES=%d", scope), "-n"+strconv.Itoa(tr.seed), path)
 	for line := range strings.Lines(out) {
 		words := strings.Fields(line)

@@ -19,8 +19,8 @@ import (
 func TestReplayStop(t *testing.T) {
 	needSpin(t)
 	steps := make(made)
-	for i := range rounds(t) {
-		tr := simulate(t, []int{2, 2, 2, 4}[i%4])
+	for i, seed := range seeds(t) {
+		tr := simulate(t, []int{2, 2, 2, 4}[i%4], seed)
 		steps.add(tr)
 		synctest.Test(t, func(t *testing.T) {
 			m := newStops(t)
