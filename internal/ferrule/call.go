@@ -276,19 +276,27 @@ type Principal struct {
 	Name string `json:"name"`
 	// Auth is how the caller was authenticated; empty for the gateway itself.
 	Auth Auth `json:"auth,omitempty"`
-	// User is the user of the operating system who runs the caller; empty if unknown.
+	// User is the user of the operating system who runs the caller, or the person who let an
+	// agent in; empty if unknown.
 	User string `json:"user,omitempty"`
+	// Scopes and Devices are what the caller's credential permits at most. Devices are
+	// patterns of IDs, separated by commas; empty for all.
+	Scopes  Scopes `json:"scopes,omitzero"`
+	Devices string `json:"devices,omitempty"`
+	// Groups are groups that the credential names, separated by commas, for the policy.
+	Groups string `json:"groups,omitempty"`
 }
 
 func (p Principal) String() string { return string(p.Role) + ":" + p.Name }
 
 // Account returns p without the name that an agent gave itself: agent:local for
-// agent:local/claude. Limits count by account, because such a name can be invented. No
-// other agent has a slash in its name.
+// agent:local/claude, agent:oauth:maria for agent:oauth:maria/claude. Limits count by
+// account, because such a name can be invented. No other agent has a slash in its name.
 func (p Principal) Account() Principal {
 	if i := strings.LastIndexByte(p.Name, '/'); i >= 0 && p.Role == Agent {
 		p.Name = p.Name[:i]
 	}
+	p.Scopes, p.Devices, p.Groups = 0, "", ""
 	return p
 }
 
@@ -303,6 +311,9 @@ const (
 	AuthStdio    Auth = "stdio"    // standard input and output of a process of the user
 	AuthEndpoint Auth = "endpoint" // an endpoint that the owner configured
 	AuthLink     Auth = "link"     // a one-time link that the owner's webhook received
+	AuthOAuth    Auth = "oauth"    // a token of the gateway's own authorization server
+	AuthIssuer   Auth = "issuer"   // a token of an external issuer
+	AuthLogin    Auth = "login"    // a person who has logged in with a browser
 )
 
 // Client is a program that makes calls, as it describes itself.

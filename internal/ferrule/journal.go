@@ -57,6 +57,9 @@ const (
 	// ApprovalStep is a step on the way to an approval: requested, allowed, denied, expired
 	// or used. Its message has the ID of the request.
 	ApprovalStep Phase = "approval"
+	// Access records who was let in, and who was not: a login, a consent, a credential that
+	// was added, first used, refused or revoked. Tool says which of these.
+	Access Phase = "access"
 )
 
 // Checkpoint says that a chain had a record with this number and hash at this time.

@@ -140,6 +140,7 @@ func New(parts Parts) (*Gateway, error) {
 		g.loadPolicy,
 		g.openHistory,
 		g.openApprovals,
+		g.openAuth,
 		g.buildTools,
 		g.openBounds,
 		g.buildPipeline,
@@ -356,12 +357,9 @@ func (g *Gateway) buildPipeline() error {
 }
 
 func (g *Gateway) buildAgents() (err error) {
-	if g.tokens, err = g.parts.Config.Tokens(); err != nil {
-		return err
-	}
 	g.Agents = server.New(server.Parts{
 		Config: g.parts.Config.AgentsConfig(), Catalog: g.Catalog, Handle: g.entry(telemetry.EntryAgent),
-		SessionEnded: g.sessionEnded, Samples: g.Cluster, Tokens: g.tokens, Version: g.parts.Version, Log: g.parts.Log,
+		SessionEnded: g.sessionEnded, Samples: g.Cluster, Verify: g.verifier(), Open: g.tokens.Open, Version: g.parts.Version, Log: g.parts.Log,
 	})
 	g.Cluster.Listen(g.handleEvent, ferrule.Notified)
 	return nil

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	sdkauth "github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -32,7 +33,7 @@ func (s *Server) Protected(next http.Handler) http.Handler {
 	next = accepted(next)
 	withToken := sdkauth.RequireBearerToken(s.verify, &sdkauth.RequireBearerTokenOptions{AllowMissingExpiration: true})(identified(next))
 	return closing(s.Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if valid, open := s.parts.Tokens.Open(); open {
+		if valid, open := s.parts.Open(); open {
 			serveWhile(valid, next, w, r)
 			return
 		}
@@ -76,7 +77,7 @@ func (s *Server) servers() iter.Seq[*mcp.Server] {
 
 // verify returns the principal of a token. The response to a wrong one is delayed.
 func (s *Server) verify(ctx context.Context, token string, r *http.Request) (*sdkauth.TokenInfo, error) {
-	who, valid, err := s.parts.Tokens.Check(token)
+	c, err := s.parts.Verify(ctx, token, identity.Request{From: mcphttp.Hostname(r.RemoteAddr), Time: time.Now()})
 	if errors.Is(err, identity.ErrUnknown) {
 		s.wrong.wait(ctx, r.RemoteAddr)
 		return nil, fmt.Errorf("%w: %w", sdkauth.ErrInvalidToken, err)
@@ -84,7 +85,7 @@ func (s *Server) verify(ctx context.Context, token string, r *http.Request) (*sd
 	if err != nil {
 		return nil, err
 	}
-	return &sdkauth.TokenInfo{UserID: who.Name, Extra: map[string]any{"who": who, "valid": valid}}, nil
+	return &sdkauth.TokenInfo{UserID: c.Who.Name, Extra: map[string]any{"who": c.Who, "valid": c.Valid}}, nil
 }
 
 // identified stores the principal of a verified token in the context.

@@ -90,9 +90,11 @@ type Parts struct {
 	Handle ferrule.Handler
 	// Samples reports what devices measure; nil if agents cannot subscribe to signals.
 	Samples Sampler
-	// Tokens are the tokens that agents authenticate with over HTTP. If there are
-	// none, agents need not authenticate.
-	Tokens *identity.Tokens
+	// Verify checks the credentials that agents send over HTTP.
+	Verify identity.Verifier
+	// Open reports whether agents need no credential over HTTP, and until when. If it is
+	// nil, they do not.
+	Open func() (valid context.Context, open bool)
 	// SessionEnded is called with the Session of calls whose agent is gone, perhaps more
 	// than once; it may be nil.
 	SessionEnded func(session string)
@@ -128,6 +130,9 @@ var eventLimits = mcphttp.EventLimits{Total: 8 << 20, Session: 2 << 20, Age: 2 *
 // New returns a server. It serves while Run runs.
 func New(p Parts) *Server {
 	s := &Server{parts: p, sdkLog: slog.New(quieter{p.Log.Handler()}), views: make(map[string]*view)}
+	if p.Open == nil {
+		s.parts.Open = func() (context.Context, bool) { return context.Background(), true }
+	}
 	s.SetHosts(p.Config.Hosts)
 	s.stop, s.halt = context.WithCancel(context.Background())
 	s.http = mcphttp.New(mcphttp.Config{

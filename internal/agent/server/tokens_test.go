@@ -48,7 +48,8 @@ func TestReplacedToken(t *testing.T) {
 				return nil, ferrule.Errorf(ferrule.Cancelled, "cancelled")
 			}
 		}, ferrule.Tool{Name: "move", Effect: ferrule.Changes})
-		f.parts.Tokens = tokensOf(old)
+		tokens := tokensOf(old)
+		f.parts.Verify, f.parts.Open = tokens.Verify, tokens.Open
 		web := httptest.NewServer(f.Handler())
 		client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
 		session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: web.URL + "/mcp", HTTPClient: &http.Client{Transport: sender(old)}},
@@ -66,7 +67,7 @@ func TestReplacedToken(t *testing.T) {
 			ended <- outcome{result, err}
 		}()
 		<-called
-		f.parts.Tokens.Replace(tokensOf(fresh))
+		tokens.Replace(tokensOf(fresh))
 		close(proceed)
 		if o := <-ended; o.err != nil || o.result.IsError || !strings.Contains(o.result.Content[0].(*mcp.TextContent).Text, "moved") {
 			t.Errorf("%s: %+v, %v", version, o.result, o.err)

@@ -10,7 +10,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -85,9 +84,6 @@ func NewTokens(tokens []Token) (*Tokens, error) {
 	return all, nil
 }
 
-// ErrUnknown is returned for a token that is not in the set.
-var ErrUnknown = errors.New("unknown token")
-
 // Principal returns the agent that has the token.
 func (t *Tokens) Principal(secret string) (ferrule.Principal, error) {
 	who, _, err := t.Check(secret)
@@ -109,6 +105,12 @@ func (t *Tokens) Check(secret string) (who ferrule.Principal, valid context.Cont
 		return who, nil, ErrUnknown
 	}
 	return who, valid, nil
+}
+
+// Verify implements Verifier.
+func (t *Tokens) Verify(_ context.Context, secret string, _ Request) (c Credential, err error) {
+	c.Who, c.Valid, err = t.Check(secret)
+	return c, err
 }
 
 // Required reports whether callers need a token: they do if there is any.

@@ -122,9 +122,11 @@ type DialIn struct {
 	// MQTT is the address for MQTT, or off. MQTTAddress is how devices reach it.
 	MQTT        string `yaml:"mqtt"`
 	MQTTAddress string `yaml:"mqtt_address"`
-	Activation  bool   `yaml:"activation"`
-	Devices     int    `yaml:"devices"`
-	PerHost     int    `yaml:"per_host"`
+	// TLS is the certificate of both listeners; empty for none.
+	TLS        TLS  `yaml:"tls"`
+	Activation bool `yaml:"activation"`
+	Devices    int  `yaml:"devices"`
+	PerHost    int  `yaml:"per_host"`
 }
 
 // mqttOff as DialIn.MQTT disables MQTT.
@@ -139,19 +141,8 @@ type Agents struct {
 	Idle             Interval `yaml:"idle"`
 	// Hosts are names under which a reverse proxy serves the gateway.
 	Hosts []string `yaml:"hosts"`
-}
-
-// Auth configures who may call over HTTP.
-type Auth struct {
-	Tokens []Token `yaml:"tokens"`
-}
-
-// Token identifies an agent.
-type Token struct {
-	Name string `yaml:"name"`
-	// Token is the secret; File names a file with it.
-	Token ferrule.Secret `yaml:"token"`
-	File  string         `yaml:"file"`
+	// OpenLoopback lets programs on this machine in without a token.
+	OpenLoopback bool `yaml:"open_loopback"`
 }
 
 // Endpoint is an MCP endpoint of a voice service.
@@ -263,6 +254,7 @@ func Default() Config {
 		Approvals: Approvals{Wait: Interval(ask.Wait), Keep: Interval(ask.Keep), AskAgentsUser: []string{}},
 		DialIn:    DialIn{Devices: inbound.DefaultConfig().Max, PerHost: inbound.DefaultConfig().PerHost},
 		Agents:    Agents{Budget: catalog.DefaultConfig().Budget, Sessions: a.Sessions, SessionsPerAgent: a.SessionsPerAgent, Connections: a.Connections, Idle: Interval(a.Idle), Hosts: []string{}},
+		Auth:      Auth{Server: AuthServer{Register: true, Documents: true, Clients: []AuthClient{}}, Issuers: []Issuer{}},
 		Policy:    Policy{Preset: rules.Preset, Agents: map[string]string{}, Groups: map[string][]string{}, Dir: rules.Dir},
 		Endpoints: []Endpoint{},
 		Retry:     Retry{Min: Interval(d.RetryMin), Max: Interval(d.RetryMax), Grace: Interval(d.Grace), Wait: Interval(d.Wait)},
@@ -293,9 +285,15 @@ func Load(path string) (Config, error) {
 	if !filepath.IsAbs(c.Overlays) {
 		c.Overlays = filepath.Join(filepath.Dir(path), c.Overlays)
 	}
-	files := []*string{&c.Policy.Dir, &c.Cluster.Credentials, &c.Cluster.CA, &c.Cluster.Secret, &c.TLS.Cert, &c.TLS.Key, &c.Approvals.Webhook.SecretFile}
+	files := []*string{&c.Policy.Dir, &c.Cluster.Credentials, &c.Cluster.CA, &c.Cluster.Secret, &c.TLS.Cert, &c.TLS.Key, &c.DialIn.TLS.Cert, &c.DialIn.TLS.Key, &c.Approvals.Webhook.SecretFile}
 	for i := range c.Auth.Tokens {
 		files = append(files, &c.Auth.Tokens[i].File)
+	}
+	for i := range c.Auth.Issuers {
+		files = append(files, &c.Auth.Issuers[i].CA, &c.Auth.Issuers[i].ClientSecretFile)
+	}
+	for i := range c.Auth.Server.Clients {
+		files = append(files, &c.Auth.Server.Clients[i].SecretFile)
 	}
 	for i := range c.Endpoints {
 		files = append(files, &c.Endpoints[i].File, &c.Endpoints[i].CA)

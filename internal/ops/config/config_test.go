@@ -56,7 +56,7 @@ func TestSampleExample(t *testing.T) {
 	if !reflect.DeepEqual(got.Devices, want) {
 		t.Errorf("got %+v", got.Devices)
 	}
-	if tokens := []config.Token{{Name: "claude", File: "claude.token"}}; !reflect.DeepEqual(got.Auth.Tokens, tokens) {
+	if tokens := []config.Token{{Name: "claude", File: "claude.token", Scopes: []string{"read"}, Devices: []string{"lamp-*"}}}; !reflect.DeepEqual(got.Auth.Tokens, tokens) {
 		t.Errorf("got %+v", got.Auth.Tokens)
 	}
 	if endpoints := []config.Endpoint{{Name: "home", File: "home.url", Limit: 8192}}; !reflect.DeepEqual(got.Endpoints, endpoints) {

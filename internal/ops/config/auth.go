@@ -1,0 +1,64 @@
+package config
+
+import "github.com/ferrulehq/ferrule/internal/ferrule"
+
+// Auth configures who may call over HTTP.
+type Auth struct {
+	Tokens []Token `yaml:"tokens"`
+	// URL is how callers reach the gateway, without a path; empty if each one's own address
+	// will do.
+	URL string `yaml:"url"`
+	// Server configures the gateway's own authorization server.
+	Server AuthServer `yaml:"server"`
+	// Issuers are external ones, whose tokens are accepted.
+	Issuers []Issuer `yaml:"issuers"`
+}
+
+// Token identifies an agent.
+type Token struct {
+	Name string `yaml:"name"`
+	// Token is the secret; File names a file with it.
+	Token ferrule.Secret `yaml:"token"`
+	File  string         `yaml:"file"`
+	// Scopes and Devices limit it; empty for all but admin, and for all devices.
+	Scopes  []string `yaml:"scopes"`
+	Devices []string `yaml:"devices"`
+}
+
+// AuthServer configures the gateway's own authorization server.
+type AuthServer struct {
+	Enabled bool `yaml:"enabled"`
+	// Register reports whether programs may register themselves.
+	Register bool `yaml:"register"`
+	// Documents reports whether programs may be known by a document on the web, which the
+	// gateway fetches.
+	Documents bool         `yaml:"documents"`
+	Clients   []AuthClient `yaml:"clients"`
+}
+
+// AuthClient is a program that the owner registered.
+type AuthClient struct {
+	ID string `yaml:"id"`
+	// Secret is the program's; SecretFile names a file with it.
+	Secret     ferrule.Secret `yaml:"secret"`
+	SecretFile string         `yaml:"secret_file"`
+	Redirects  []string       `yaml:"redirects"`
+}
+
+// Issuer is an external issuer of tokens, such as a company's login.
+type Issuer struct {
+	// Name is how its callers are named in the journal: agent:NAME:SUBJECT.
+	Name string `yaml:"name"`
+	URL  string `yaml:"url"`
+	// Audience is what its tokens must be for; empty for the URL of this gateway.
+	Audience string `yaml:"audience"`
+	CA       string `yaml:"ca"`
+	// GroupsClaim is the claim that has the groups of a caller, and Groups what they are
+	// called here.
+	GroupsClaim string            `yaml:"groups_claim"`
+	Groups      map[string]string `yaml:"groups"`
+	// ClientID lets people log in through the issuer.
+	ClientID         string         `yaml:"client_id"`
+	ClientSecret     ferrule.Secret `yaml:"client_secret"`
+	ClientSecretFile string         `yaml:"client_secret_file"`
+}
