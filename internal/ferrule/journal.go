@@ -14,7 +14,9 @@ type Entry struct {
 	Phase     Phase     `json:"phase"`
 	Principal Principal `json:"principal"`
 	// Via is the node that vouched for the principal; empty if it called here.
-	Via       string          `json:"via,omitempty"`
+	Via string `json:"via,omitempty"`
+	// From is the network address that an Access came from; empty if it is not known.
+	From      string          `json:"from,omitempty"`
 	Client    Client          `json:"client,omitzero"`
 	Device    string          `json:"device"`
 	Kind      Kind            `json:"kind,omitempty"` // of the device; empty if it was not found
@@ -58,8 +60,25 @@ const (
 	// or used. Its message has the ID of the request.
 	ApprovalStep Phase = "approval"
 	// Access records who was let in, and who was not: a login, a consent, a credential that
-	// was added, first used, refused or revoked. Tool says which of these.
+	// was added, first used, refused or revoked. Tool is the AccessEvent.
 	Access Phase = "access"
+)
+
+// AccessEvent is what an Access records.
+type AccessEvent string
+
+// The events. A login, consent or token that was refused has a Code.
+const (
+	AccessLogin         AccessEvent = "login"
+	AccessLogout        AccessEvent = "logout"
+	AccessConsent       AccessEvent = "consent"       // a person let an agent in
+	AccessClientAdded   AccessEvent = "client_added"  // an agent's program was registered
+	AccessTokenAdded    AccessEvent = "token_added"   // a token was made, or one was issued
+	AccessTokenUsed     AccessEvent = "token_used"    // for the first time, or from another address
+	AccessTokenRotated  AccessEvent = "token_rotated" // replaced by a new one
+	AccessTokenRevoked  AccessEvent = "token_revoked" // by a person, or because it was stolen
+	AccessPersonAdded   AccessEvent = "person_added"  // or another role
+	AccessPersonRemoved AccessEvent = "person_removed"
 )
 
 // Checkpoint says that a chain had a record with this number and hash at this time.

@@ -22,7 +22,7 @@ const (
 
 // limit shortens values that are too long.
 func limit(e *ferrule.Entry) {
-	for _, word := range []*string{&e.Call, &e.Principal.Name, &e.Principal.User, &e.Client.Name, &e.Client.Version, &e.Client.Protocol, &e.Device, &e.Tool, &e.Rule} {
+	for _, word := range []*string{&e.Call, &e.Principal.Name, &e.Principal.User, &e.Principal.Devices, &e.Principal.Groups, &e.From, &e.Client.Name, &e.Client.Version, &e.Client.Protocol, &e.Device, &e.Tool, &e.Rule} {
 		*word = truncate(*word, maxWord)
 	}
 	e.Principal.Role = ferrule.Role(truncate(string(e.Principal.Role), maxWord))
@@ -92,9 +92,22 @@ func appendEntry(b []byte, e *ferrule.Entry) []byte {
 	if e.Principal.User != "" {
 		b = appendField(b, "user", e.Principal.User)
 	}
+	if e.Principal.Scopes != 0 {
+		scopes, _ := e.Principal.Scopes.MarshalText() // it never fails
+		b = appendField(b, "scopes", string(scopes))
+	}
+	if e.Principal.Devices != "" {
+		b = appendField(b, "devices", e.Principal.Devices)
+	}
+	if e.Principal.Groups != "" {
+		b = appendField(b, "groups", e.Principal.Groups)
+	}
 	b = append(b, '}')
 	if e.Via != "" {
 		b = appendField(b, "via", e.Via)
+	}
+	if e.From != "" {
+		b = appendField(b, "from", e.From)
 	}
 	b = appendClient(b, &e.Client)
 	b = appendField(b, "device", e.Device)
