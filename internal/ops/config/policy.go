@@ -8,10 +8,6 @@ import (
 	"github.com/ferrulehq/ferrule/internal/guard/policy"
 )
 
-// forwarders are the gateway's tools that only make other calls. The policy decides on each
-// of those.
-var forwarders = []string{"call_many", "call_tool"}
-
 // alwaysPermitted are the gateway's tools that no rule can forbid.
 var alwaysPermitted = []string{ferrule.StopTool}
 
@@ -28,7 +24,7 @@ type Policy struct {
 func (c Config) PolicyConfig() policy.Config {
 	return policy.Config{
 		Preset: c.Policy.Preset, Agents: c.Policy.Agents, Groups: c.Policy.Groups, Dir: c.Policy.Dir, Node: c.ClusterConfig().Node,
-		Forwarders: forwarders, Always: alwaysPermitted,
+		Forwarders: ferrule.Forwarders(), Always: alwaysPermitted,
 	}
 }
 
