@@ -123,6 +123,10 @@ var importRules = map[string]importRule{
 	},
 	"internal/guard/halt":     {own: []string{"internal/ferrule"}, tests: []string{"internal/testenv/wait"}},
 	"internal/guard/identity": {own: []string{"internal/ferrule"}},
+	"internal/guard/issuer": {
+		own:   []string{"internal/ferrule", "internal/guard/identity", "internal/strictjson"},
+		third: []string{"github.com/coreos/go-oidc/v3", "github.com/go-jose/go-jose/v4", "golang.org/x/oauth2"},
+	},
 	"internal/guard/approval": {own: []string{"internal/ferrule", "internal/guard/records", "internal/ratelimit"}, tests: []string{"internal/pipeline"}},
 	"internal/guard/policy": {
 		own:   []string{"internal/ferrule"},
