@@ -228,8 +228,8 @@ func (i *Issuer) verify(ctx context.Context, token string) (*verified, error) {
 	if err := said.isAccessToken(typ); err != nil {
 		return nil, refused(err.Error())
 	}
-	name := i.cfg.Name + ":" + url.PathEscape(said.subject)
-	if said.subject == "" || len(name) > ferrule.MaxWord {
+	name, ok := i.name(said.subject)
+	if !ok {
 		return nil, refused("it has no subject, or one that is too long")
 	}
 	if said.expires.IsZero() {
@@ -248,6 +248,13 @@ func (i *Issuer) verify(ctx context.Context, token string) (*verified, error) {
 
 // refused returns an error for a token that is not accepted, with the reason.
 func refused(why string) error { return fmt.Errorf("%w: %s", identity.ErrUnknown, why) }
+
+// name returns the name of a caller. It has no slash, and is never shortened: two callers must
+// not look the same.
+func (i *Issuer) name(subject string) (name string, ok bool) {
+	name = i.cfg.Name + ":" + url.PathEscape(subject)
+	return name, subject != "" && len(name) <= ferrule.MaxWord
+}
 
 // groups returns what the groups of a token are called here. Others are ignored: nobody gets
 // into a group of the policy because an issuer has one of the same name.

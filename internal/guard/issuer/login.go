@@ -31,15 +31,8 @@ type Identity struct {
 	Issuer, Subject string
 	// Name is what people call the person; nothing may depend on it.
 	Name string
-	// Groups are groups of the policy, as a Principal has them.
-	Groups string
-}
-
-// Principal returns the person, without scopes.
-func (id Identity) Principal() ferrule.Principal {
-	return ferrule.Principal{
-		Role: ferrule.Person, Name: id.Issuer + ":" + url.PathEscape(id.Subject), Auth: ferrule.AuthLogin, Groups: id.Groups,
-	}
+	// Groups are the groups of the person, as they are called here.
+	Groups []string
 }
 
 // Login returns how people log in at the issuer; nil if the owner has not registered the
@@ -140,11 +133,10 @@ func (l *Login) Finish(ctx context.Context, code, redirect, nonce, verifier stri
 	if nonce == "" || subtle.ConstantTimeCompare([]byte(said.nonce), []byte(nonce)) != 1 {
 		return id, fmt.Errorf("the ID token of the issuer %s is for another login", cfg.Name)
 	}
-	id = Identity{Issuer: cfg.Name, Subject: said.subject, Name: said.name, Groups: strings.Join(l.issuer.groups(said.groups), ",")}
-	if id.Subject == "" || len(id.Principal().Name) > ferrule.MaxWord {
-		return Identity{}, fmt.Errorf("the ID token of the issuer %s has no subject, or one that is too long", cfg.Name)
+	if _, ok := l.issuer.name(said.subject); !ok {
+		return id, fmt.Errorf("the ID token of the issuer %s has no subject, or one that is too long", cfg.Name)
 	}
-	return id, nil
+	return Identity{Issuer: cfg.Name, Subject: said.subject, Name: said.name, Groups: l.issuer.groups(said.groups)}, nil
 }
 
 // idToken returns the claims of an ID token that is for the gateway.
