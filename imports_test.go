@@ -123,11 +123,12 @@ var importRules = map[string]importRule{
 	},
 	"internal/guard/halt":     {own: []string{"internal/ferrule"}, tests: []string{"internal/testenv/wait"}},
 	"internal/guard/identity": {own: []string{"internal/ferrule"}},
-	"internal/guard/approval": {own: []string{"internal/ferrule", "internal/guard/records", "internal/ratelimit"}, tests: []string{"internal/pipeline"}},
+	"internal/guard/approval": {own: []string{"internal/ferrule", "internal/guard/records", "internal/ratelimit"}, tests: []string{"internal/guard/people", "internal/pipeline"}},
 	"internal/guard/policy": {
 		own:   []string{"internal/ferrule"},
 		third: []string{"github.com/cedar-policy/cedar-go", "github.com/goccy/go-yaml"},
 	},
+	"internal/guard/people":  {own: []string{"internal/ferrule", "internal/guard/records", "internal/mcphttp", "internal/ratelimit"}},
 	"internal/guard/records": {},
 	"internal/guard/limits":  {own: []string{"internal/ferrule", "internal/guard/records"}},
 	"internal/guard/lease":   {own: []string{"internal/ferrule", "internal/guard/records"}},
@@ -248,7 +249,7 @@ var importRules = map[string]importRule{
 	},
 	"internal/gateway": {
 		own: []string{
-			"internal/ferrule", "internal/guard/approval", "internal/guard/halt", "internal/guard/identity", "internal/guard/lease", "internal/guard/limits", "internal/guard/policy", "internal/guard/records", "internal/lifecycle", "internal/cluster", "internal/fleet", "internal/journal", "internal/pipeline",
+			"internal/ferrule", "internal/guard/approval", "internal/guard/halt", "internal/guard/identity", "internal/guard/lease", "internal/guard/limits", "internal/guard/people", "internal/guard/policy", "internal/guard/records", "internal/lifecycle", "internal/cluster", "internal/fleet", "internal/journal", "internal/pipeline",
 			"internal/agent/builtin", "internal/agent/catalog", "internal/agent/endpoint", "internal/agent/server",
 			"internal/device/dock", "internal/device/overlay", "internal/device/protocol", "internal/device/protocol/mcp", "internal/device/protocol/mcpu", "internal/device/protocol/xiaozhi", "internal/device/protocol/xiaozhi/provision",
 			"internal/device/transport", "internal/device/transport/httpclient", "internal/device/transport/inbound", "internal/device/transport/mqtt", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/device/transport/websocket",
