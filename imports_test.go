@@ -198,6 +198,7 @@ var importRules = map[string]importRule{
 		own:   []string{"internal/ferrule", "internal/guard/policy", "internal/journal", "internal/agent/builtin", "internal/device/transport/serial", "internal/local/control", "internal/local/datadir", "internal/ops/config", "internal/ops/setup"},
 		tests: []string{"internal/testenv/source"},
 	},
+	"internal/ops/access":        {own: []string{"internal/ferrule", "internal/agent/builtin"}},
 	"internal/ops/attachment":    {own: []string{"internal/ferrule"}},
 	"internal/ops/logging":       {own: []string{"internal/ferrule"}},
 	"internal/ops/arguments":     {own: []string{"internal/ferrule"}},
@@ -262,7 +263,7 @@ var importRules = map[string]importRule{
 	"cmd/ferrule": {
 		own: []string{
 			"internal/ferrule", "internal/gateway", "internal/pipeline", "internal/sim", "internal/agent/builtin", "internal/agent/server", "internal/local/control", "internal/local/datadir",
-			"internal/guard/pinning", "internal/measure/gauges", "internal/measure/history", "internal/measure/query", "internal/ops/arguments", "internal/ops/attachment", "internal/ops/audit", "internal/ops/config", "internal/ops/doctor", "internal/ops/export", "internal/ops/logging", "internal/ops/manpage", "internal/ops/setup", "internal/ops/table",
+			"internal/guard/pinning", "internal/measure/gauges", "internal/measure/history", "internal/measure/query", "internal/ops/access", "internal/ops/arguments", "internal/ops/attachment", "internal/ops/audit", "internal/ops/config", "internal/ops/doctor", "internal/ops/export", "internal/ops/logging", "internal/ops/manpage", "internal/ops/setup", "internal/ops/table",
 		},
 		third: []string{"github.com/spf13/cobra"},
 		tests: []string{"internal/agent/catalog", "internal/cluster", "internal/device/dock", "internal/device/protocol", "internal/device/protocol/mcpu", "internal/device/protocol/xiaozhi", "internal/device/transport", "internal/device/transport/inbound", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/fleet", "internal/journal", "internal/lifecycle", "internal/measure/poller", "internal/ops/telemetry", "internal/testenv/meter", "internal/testenv/screen", "internal/testenv/source", "internal/testenv/wait", "internal/testenv/natscluster", "internal/testenv/lan", "internal/testenv/model", "internal/testenv/mcp/fixtures", "internal/testenv/uno", "thing", "thing/mcpserver", "thing/xiaozhi", "github.com/gobwas/ws", "github.com/nats-io/nats.go", "go.bug.st/serial", "github.com/modelcontextprotocol/go-sdk", "go.opentelemetry.io/proto/otlp", "google.golang.org/protobuf"},
