@@ -127,11 +127,12 @@ var importRules = map[string]importRule{
 		own:   []string{"internal/ferrule", "internal/guard/identity", "internal/strictjson"},
 		third: []string{"github.com/coreos/go-oidc/v3", "github.com/go-jose/go-jose/v4", "golang.org/x/oauth2"},
 	},
-	"internal/guard/approval": {own: []string{"internal/ferrule", "internal/guard/records", "internal/ratelimit"}, tests: []string{"internal/pipeline"}},
+	"internal/guard/approval": {own: []string{"internal/ferrule", "internal/guard/records", "internal/ratelimit"}, tests: []string{"internal/pipeline", "internal/guard/people"}},
 	"internal/guard/policy": {
 		own:   []string{"internal/ferrule"},
 		third: []string{"github.com/cedar-policy/cedar-go", "github.com/goccy/go-yaml"},
 	},
+	"internal/guard/people":  {own: []string{"internal/ferrule", "internal/guard/records", "internal/mcphttp", "internal/ratelimit"}},
 	"internal/guard/records": {},
 	"internal/guard/limits":  {own: []string{"internal/ferrule", "internal/guard/records"}},
 	"internal/guard/lease":   {own: []string{"internal/ferrule", "internal/guard/records"}},
@@ -201,6 +202,7 @@ var importRules = map[string]importRule{
 		own:   []string{"internal/ferrule", "internal/guard/policy", "internal/journal", "internal/agent/builtin", "internal/device/transport/serial", "internal/local/control", "internal/local/datadir", "internal/ops/config", "internal/ops/setup"},
 		tests: []string{"internal/testenv/source"},
 	},
+	"internal/ops/access":        {own: []string{"internal/ferrule", "internal/agent/builtin"}},
 	"internal/ops/attachment":    {own: []string{"internal/ferrule"}},
 	"internal/ops/logging":       {own: []string{"internal/ferrule"}},
 	"internal/ops/arguments":     {own: []string{"internal/ferrule"}},
@@ -253,7 +255,7 @@ var importRules = map[string]importRule{
 	},
 	"internal/gateway": {
 		own: []string{
-			"internal/ferrule", "internal/guard/approval", "internal/guard/halt", "internal/guard/identity", "internal/guard/issuer", "internal/guard/lease", "internal/guard/limits", "internal/guard/policy", "internal/guard/records", "internal/lifecycle", "internal/cluster", "internal/fleet", "internal/journal", "internal/pipeline",
+			"internal/ferrule", "internal/guard/approval", "internal/guard/halt", "internal/guard/identity", "internal/guard/issuer", "internal/guard/lease", "internal/guard/limits", "internal/guard/policy", "internal/guard/records", "internal/lifecycle", "internal/cluster", "internal/fleet", "internal/journal", "internal/pipeline", "internal/guard/people",
 			"internal/agent/builtin", "internal/agent/catalog", "internal/agent/endpoint", "internal/agent/server",
 			"internal/device/dock", "internal/device/overlay", "internal/device/protocol", "internal/device/protocol/mcp", "internal/device/protocol/mcpu", "internal/device/protocol/xiaozhi", "internal/device/protocol/xiaozhi/provision",
 			"internal/device/transport", "internal/device/transport/httpclient", "internal/device/transport/inbound", "internal/device/transport/mqtt", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/device/transport/websocket",
@@ -266,7 +268,7 @@ var importRules = map[string]importRule{
 	"cmd/ferrule": {
 		own: []string{
 			"internal/ferrule", "internal/gateway", "internal/pipeline", "internal/sim", "internal/agent/builtin", "internal/agent/server", "internal/local/control", "internal/local/datadir",
-			"internal/guard/pinning", "internal/measure/gauges", "internal/measure/history", "internal/measure/query", "internal/ops/arguments", "internal/ops/attachment", "internal/ops/audit", "internal/ops/config", "internal/ops/doctor", "internal/ops/export", "internal/ops/logging", "internal/ops/manpage", "internal/ops/setup", "internal/ops/table",
+			"internal/guard/pinning", "internal/measure/gauges", "internal/measure/history", "internal/measure/query", "internal/ops/access", "internal/ops/arguments", "internal/ops/attachment", "internal/ops/audit", "internal/ops/config", "internal/ops/doctor", "internal/ops/export", "internal/ops/logging", "internal/ops/manpage", "internal/ops/setup", "internal/ops/table",
 		},
 		third: []string{"github.com/spf13/cobra"},
 		tests: []string{"internal/agent/catalog", "internal/cluster", "internal/device/dock", "internal/device/protocol", "internal/device/protocol/mcpu", "internal/device/protocol/xiaozhi", "internal/device/transport", "internal/device/transport/inbound", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/fleet", "internal/journal", "internal/lifecycle", "internal/measure/poller", "internal/ops/telemetry", "internal/testenv/meter", "internal/testenv/screen", "internal/testenv/source", "internal/testenv/wait", "internal/testenv/natscluster", "internal/testenv/lan", "internal/testenv/model", "internal/testenv/mcp/fixtures", "internal/testenv/oidc", "internal/testenv/uno", "thing", "thing/mcpserver", "thing/xiaozhi", "github.com/gobwas/ws", "github.com/nats-io/nats.go", "go.bug.st/serial", "github.com/modelcontextprotocol/go-sdk", "go.opentelemetry.io/proto/otlp", "google.golang.org/protobuf"},

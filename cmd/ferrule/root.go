@@ -14,6 +14,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/local/control"
 	"github.com/ferrulehq/ferrule/internal/local/datadir"
+	"github.com/ferrulehq/ferrule/internal/ops/access"
 )
 
 // app is the state that commands share.
@@ -79,6 +80,7 @@ The exit codes of all commands:
 		a.upCommand(), a.mcpCommand(), a.devicesCommand(), a.toolsCommand(), a.callCommand(), a.watchCommand(), a.historyCommand(), a.traceCommand(),
 		a.adoptCommand(), a.diffCommand(), a.acceptCommand(), a.forgetCommand(), a.renameCommand(), a.labelCommand(), a.releaseCommand(), a.retryCommand(),
 		a.approvalsCommand(), a.approveCommand(), a.denyCommand(), a.stopCommand(), a.resumeCommand(), a.reloadCommand(), a.auditCommand(), a.policyCommand(),
+		a.accessCommand(access.Login), a.peopleCommand(),
 	} {
 		c.PersistentPreRunE = a.needData
 		cmd.AddCommand(c)

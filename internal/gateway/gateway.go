@@ -48,6 +48,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/guard/issuer"
 	"github.com/ferrulehq/ferrule/internal/guard/lease"
 	"github.com/ferrulehq/ferrule/internal/guard/limits"
+	"github.com/ferrulehq/ferrule/internal/guard/people"
 	"github.com/ferrulehq/ferrule/internal/guard/policy"
 	"github.com/ferrulehq/ferrule/internal/journal"
 	"github.com/ferrulehq/ferrule/internal/lifecycle"
@@ -116,6 +117,7 @@ type Gateway struct {
 	tokens      *identity.Tokens
 	loopback    *loopback
 	issuers     []*issuer.Issuer
+	People      *people.People
 	Agents      *server.Server
 	endpoints   []endpoint.Config
 	Endpoints   []*endpoint.Endpoint
@@ -144,6 +146,7 @@ func New(parts Parts) (*Gateway, error) {
 		g.openHistory,
 		g.openApprovals,
 		g.openAuth,
+		g.openPeople,
 		g.buildTools,
 		g.openBounds,
 		g.buildPipeline,
@@ -318,7 +321,7 @@ func (g *Gateway) buildDock() error {
 
 // buildTools builds the gateway's own tools and offers them as those of a device.
 func (g *Gateway) buildTools() error {
-	tools, err := builtin.New(g.parts.Version, append(g.historyTools(),
+	tools, err := builtin.New(g.parts.Version, append(append(g.historyTools(), builtin.PeopleTools(g.People)...),
 		builtin.ListDevices(listed{g}, g.visibility.Of),
 		builtin.DescribeDevice(listed{g}, g.visibility.Of),
 		builtin.DeviceState(g.Fleet, g.visibility.Of),
@@ -512,6 +515,9 @@ func (g *Gateway) Close() error {
 	}
 	if g.Approvals != nil {
 		errs = append(errs, g.Approvals.Close())
+	}
+	if g.People != nil {
+		errs = append(errs, g.People.Close())
 	}
 	if g.Journal != nil {
 		errs = append(errs, g.Journal.Close())

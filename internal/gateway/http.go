@@ -22,9 +22,12 @@ func (g *Gateway) serveHTTP(ctx context.Context) error {
 	if metrics := g.Telemetry.Handler(); metrics != nil {
 		mux.Handle("GET /metrics", g.Agents.Protected(ferrule.ScopeMetrics, metrics))
 	}
-	if g.parts.Config.Approvals.Webhook.Link != "" {
-		mux.Handle("/approvals/", g.Agents.Guard(g.Approvals)) // the link is the credential
+	for _, path := range []string{"/login", "/login/", "/logout"} {
+		mux.Handle(path, g.Agents.Guard(g.People))
 	}
+	approvals := g.Agents.Guard(g.approvalPages())
+	mux.Handle("/approvals", approvals)
+	mux.Handle("/approvals/", approvals)
 	mux.Handle("/mcp", agents)
 	mux.Handle("/mcp/", agents)
 	g.handleMetadata(mux)

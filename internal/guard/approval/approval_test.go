@@ -18,6 +18,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/guard/approval"
+	"github.com/ferrulehq/ferrule/internal/guard/people"
 	"github.com/ferrulehq/ferrule/internal/pipeline"
 )
 
@@ -51,6 +52,7 @@ type world struct {
 
 	approvals *approval.Approvals
 	handle    ferrule.Handler
+	family    *people.People // see people
 }
 
 func newWorld(t *testing.T, change ...func(w *world)) *world {

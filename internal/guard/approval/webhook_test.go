@@ -167,8 +167,22 @@ func (w *world) visit(method, path, form string) *httptest.ResponseRecorder {
 	req := httptest.NewRequest(method, path, strings.NewReader(form))
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	out := httptest.NewRecorder()
-	w.approvals.ServeHTTP(&slowReader{out, w}, req)
+	w.pages().ServeHTTP(&slowReader{out, w}, req)
 	return out
+}
+
+// pages are the pages of the approvals.
+func (w *world) pages() *approval.Pages {
+	return &approval.Pages{
+		Approvals: w.approvals, People: w.people(),
+		List: func(context.Context, ferrule.Principal) ([]ferrule.Approval, []string) {
+			return w.approvals.List(), []string{"cellar"}
+		},
+		Answer: func(_ context.Context, who ferrule.Principal, id string, answer approval.Answer) (ferrule.Approval, error) {
+			code, _ := approval.SplitID(id)
+			return w.approvals.Answer(who, code, answer)
+		},
+	}
 }
 
 // slowReader gets a page only while others can use the approvals.

@@ -1,0 +1,81 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/guard/approval"
+	"github.com/ferrulehq/ferrule/internal/guard/people"
+	"github.com/ferrulehq/ferrule/internal/guard/records"
+)
+
+// peopleFile is the file of people in the data directory.
+const peopleFile = "people"
+
+// openPeople reads the people who may log in with a browser.
+func (g *Gateway) openPeople() (err error) {
+	var shared records.Shared
+	if !g.parts.Config.ClusterConfig().Alone() {
+		shared = g.Cluster.Shared()
+	}
+	g.People, err = people.Open(people.Parts{
+		File: filepath.Join(g.parts.Data, peopleFile), Shared: shared, Origin: g.origin, URL: g.loginURL,
+		Record: g.recordAccess, Log: g.parts.Log,
+	})
+	return err
+}
+
+// loginURL returns the URL that login links begin with.
+func (g *Gateway) loginURL() (string, error) {
+	if g.web == nil {
+		return "", ferrule.Errorf(ferrule.Invalid, "nobody can log in, because this gateway serves no HTTP").
+			WithHint("set listen in ferrule.yaml, for example 127.0.0.1:3377, and restart the gateway")
+	}
+	if url := g.parts.Config.Auth.URL; url != "" {
+		return strings.TrimSuffix(url, "/"), nil
+	}
+	if g.certificate != nil {
+		return g.URL(), nil
+	}
+	at, ok := g.web.Addr().(*net.TCPAddr)
+	if !ok || !at.IP.IsLoopback() && !at.IP.IsUnspecified() {
+		return "", ferrule.Errorf(ferrule.Invalid, "nobody can log in at %s, because everybody on the network could read it", g.web.Addr()).
+			WithHint("set tls in ferrule.yaml, or auth.url if a proxy has the certificate")
+	}
+	if at.IP.IsUnspecified() {
+		at = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: at.Port}
+	}
+	return "http://" + at.String(), nil
+}
+
+// approvalPages returns the pages on which people approve calls.
+func (g *Gateway) approvalPages() http.Handler {
+	all := approvals{g}
+	return &approval.Pages{
+		Approvals: g.Approvals, People: g.People,
+		List: func(ctx context.Context, who ferrule.Principal) ([]ferrule.Approval, []string) {
+			return all.List(ctx, &ferrule.Call{Principal: who, Device: ferrule.GatewayID, Tool: listTool, Args: json.RawMessage("{}")})
+		},
+		Answer: g.answerAs,
+	}
+}
+
+// answerAs answers a request on behalf of a person. It passes the pipeline, as the command
+// does: the policy decides, and the node of the request answers.
+func (g *Gateway) answerAs(ctx context.Context, who ferrule.Principal, id string, answer approval.Answer) (out ferrule.Approval, err error) {
+	args, err := json.Marshal(builtin.AnswerApprovalInput{ID: id, Allow: answer.Allow, For: ferrule.Duration(answer.For)})
+	if err != nil {
+		return out, err
+	}
+	result, err := g.Pipeline.Handle(ctx, &ferrule.Call{Principal: who, Device: ferrule.GatewayID, Tool: answerTool, Args: args})
+	if err == nil {
+		err = json.Unmarshal(result.Value, &out)
+	}
+	return out, err
+}
