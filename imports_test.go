@@ -150,6 +150,7 @@ var importRules = map[string]importRule{
 	"internal/cluster/engine": {
 		own:   []string{"internal/ferrule"},
 		third: []string{"github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2"},
+		tests: []string{"internal/testenv/wait"},
 	},
 	"internal/cluster/registry": {
 		own:   []string{"internal/ferrule", "internal/cluster/engine", "internal/cluster/task"},
@@ -228,7 +229,7 @@ var importRules = map[string]importRule{
 		own:   []string{"thing", "thing/xiaozhi"},
 		tests: []string{"internal/ferrule", "internal/device/protocol", "internal/device/protocol/xiaozhi", "internal/device/protocol/xiaozhi/provision", "internal/device/transport", "internal/device/transport/mqtt", "internal/device/transport/websocket"},
 	},
-	"internal/testenv/natscluster": {tests: []string{"github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2"}},
+	"internal/testenv/natscluster": {own: []string{"internal/ops/localca"}, tests: []string{"github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2"}},
 	"internal/testenv/collector":   {third: []string{"go.opentelemetry.io/collector"}}, // a module of its own
 	"internal/testenv/idle": { // a module of its own
 		third: []string{"github.com/gobwas/ws", "github.com/gorilla/websocket", "github.com/coder/websocket", "github.com/lxzan/gws"},
