@@ -217,7 +217,7 @@ func joining(c *natscluster.Cluster, more ...string) string {
 
 // joiningAs does the same for another user.
 func joiningAs(c *natscluster.Cluster, user, tenant string, more ...string) string {
-	out := "  mode: join\n  shards: 4\n  secret: " + c.Secret + "\n  tenant: " + tenant + "\n  servers: [" + strings.ReplaceAll(c.URLsAs(user), ",", ", ") + "]\n"
+	out := "  mode: join\n  shards: 4\n  secret: " + c.Secret + "\n  ca: '" + c.CA + "'\n  tenant: " + tenant + "\n  servers: [" + strings.ReplaceAll(c.URLsAs(user), ",", ", ") + "]\n"
 	for _, line := range more {
 		out += "  " + line + "\n"
 	}

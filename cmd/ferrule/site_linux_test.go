@@ -167,7 +167,7 @@ func dialling(c *natscluster.Cluster) string {
 	for _, s := range c.Servers {
 		urls = append(urls, s.LeafURLAs("acme"))
 	}
-	return "  mode: leaf\n  secret: " + c.Secret + "\n  tenant: acme\n  servers: [" + strings.Join(urls, ", ") + "]\n"
+	return "  mode: leaf\n  secret: " + c.Secret + "\n  ca: '" + c.CA + "'\n  tenant: acme\n  servers: [" + strings.Join(urls, ", ") + "]\n"
 }
 
 func newSite(t *testing.T, name string, port int, servers *natscluster.Cluster) *siteNode {
@@ -457,7 +457,7 @@ func (s *siteNode) journalArrives(hub *upNode) {
 // duplicates.
 func (s *siteNode) eventsArrive(servers *natscluster.Cluster) {
 	s.t.Helper()
-	conn, err := nats.Connect(servers.URLs())
+	conn, err := nats.Connect(servers.URLs(), nats.RootCAs(servers.CA))
 	if err != nil {
 		s.t.Fatal(err)
 	}

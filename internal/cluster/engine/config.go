@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"net/url"
 	"os"
 	"strings"
 
@@ -74,15 +73,13 @@ func (c Config) Check() error {
 			return fmt.Errorf("secret: mode %s needs a file that all nodes of the tenant share; create it with `openssl rand -hex 32 > cluster.secret` and copy it to each node", c.Mode)
 		}
 		if len(c.Servers) == 0 {
-			return fmt.Errorf("servers: mode %s needs at least one, such as nats://nats-1.example.com:4222", c.Mode)
+			return fmt.Errorf("servers: mode %s needs at least one, such as tls://nats-1.example.com:4222", c.Mode)
 		}
 	default:
 		return fmt.Errorf("mode: must be embedded, leaf or join, got %q", c.Mode)
 	}
-	for _, s := range c.Servers {
-		if u, err := url.Parse(s); err != nil || u.Host == "" {
-			return fmt.Errorf("servers: must be addresses such as nats://nats-1.example.com:4222, got %q", ferrule.MaskURL(s))
-		}
+	if _, err := secure(c.Servers); err != nil {
+		return fmt.Errorf("servers: %w", err)
 	}
 	for key, name := range map[string]string{"node": c.Node, "tenant": c.Tenant, "domain": c.Domain} {
 		if err := ferrule.CheckID(name); err != nil {

@@ -71,7 +71,7 @@ func Start(cfg Config, dir string, log *slog.Logger, reconnected func()) (*Engin
 		options = append(options, nats.InProcessServer(e.server))
 		servers = []string{"nats://in-process"}
 	} else {
-		auth, err := authOptions(cfg)
+		auth, err := authOptions(cfg, log)
 		if err != nil {
 			return nil, err
 		}
@@ -114,7 +114,15 @@ func (e *Engine) openJetStream() (err error) {
 	return err
 }
 
-func authOptions(cfg Config) (options []nats.Option, err error) {
+// authOptions returns how a node and the servers of a cluster prove who they are.
+func authOptions(cfg Config, log *slog.Logger) (options []nats.Option, err error) {
+	encrypted, err := secure(cfg.Servers)
+	if err != nil {
+		return nil, fmt.Errorf("servers: %w", err)
+	}
+	if !encrypted {
+		options = append(options, nats.SetCustomDialer(newLoopbackDialer(log)))
+	}
 	if cfg.Credentials != "" {
 		if _, err := os.Stat(cfg.Credentials); err != nil {
 			return nil, fmt.Errorf("credentials: %w", err)
@@ -171,7 +179,7 @@ func (e *Engine) Unreachable() error {
 	switch {
 	case e.Conn.Status() != nats.CONNECTED:
 		if err := e.Conn.LastError(); err != nil {
-			return fmt.Errorf("no NATS server is reachable: %w", err)
+			return fmt.Errorf("no NATS server is reachable: %w", explainTLS(err))
 		}
 		return errors.New("no NATS server is reachable")
 	case e.Local != nil && e.server.NumLeafNodes() == 0:

@@ -62,6 +62,12 @@ func hubRemote(cfg Config) (*server.RemoteLeafOpts, error) {
 		// A spool is private to its leaf: another leaf must not store it too.
 		DenyExports: []string{SpoolSubjects}, DenyImports: []string{SpoolSubjects},
 	}
+	encrypted, err := secure(cfg.Servers)
+	if err != nil {
+		return nil, fmt.Errorf("servers: %w", err)
+	}
+	// Without TLS, only the servers in the configuration are on this machine for sure.
+	remote.TLS, remote.IgnoreDiscoveredServers = encrypted, !encrypted
 	for _, s := range cfg.Servers {
 		u, err := url.Parse(s)
 		if err != nil {
@@ -70,7 +76,6 @@ func hubRemote(cfg Config) (*server.RemoteLeafOpts, error) {
 		if u.Scheme == "nats" {
 			u.Scheme = "nats-leaf"
 		}
-		remote.TLS = remote.TLS || u.Scheme == "tls" || u.Scheme == "wss"
 		remote.URLs = append(remote.URLs, u)
 	}
 	if cfg.CA != "" {

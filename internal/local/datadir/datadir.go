@@ -10,6 +10,7 @@
 //	config                      path of the configuration file of the last gateway
 //	history.db                  measurements
 //	mcp.log                     log of `ferrule mcp`
+//	tls                         certificates that `ferrule tls init` made
 //
 // One gateway works on a data directory at a time. Commands find the gateway by its
 // data directory. The directory and everything in it belong to one user and are closed

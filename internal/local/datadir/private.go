@@ -84,7 +84,7 @@ func only(files []fs.DirEntry) bool {
 // isOurs reports whether a file at the top of a data directory may be Ferrule's.
 func isOurs(name string) bool {
 	name, _, _ = strings.Cut(name, ".")
-	return slices.Contains([]string{"journal", "devices", "manifests", "toys", "node", LockFile, claimFile, configFile, policiesFile, "history", "mcp", "approvals", "cluster", "control", "lost+found"}, name)
+	return slices.Contains([]string{"journal", "devices", "manifests", "toys", "node", LockFile, claimFile, configFile, policiesFile, "history", "mcp", "approvals", "cluster", "control", "tls", "lost+found"}, name)
 }
 
 // walk calls fn with everything of Ferrule in a data directory that is exposed, the

@@ -10,6 +10,7 @@ import (
 var (
 	domainLine   = regexp.MustCompile(`(?m)^  domain: hub$`)
 	clusterBlock = regexp.MustCompile(`(?ms)^cluster \{$.*?^\}$`)
+	tlsBlocks    = regexp.MustCompile(`(?m)^( *)tls \{\n(.*\n)+? *\}\n`)
 )
 
 // copyConfig copies a directory of configuration. It edits what has no variable, because
@@ -33,6 +34,9 @@ func (o Options) copyConfig(to, from string) error {
 		if o.Size == 1 {
 			// With a cluster block, a single server waits for a second one to elect a leader.
 			text = clusterBlock.ReplaceAll(text, nil)
+		}
+		if !o.encrypted() {
+			text = tlsBlocks.ReplaceAll(text, nil)
 		}
 		if err := os.WriteFile(filepath.Join(to, filepath.Base(file)), text, 0o600); err != nil {
 			return err

@@ -5,19 +5,23 @@
 //	                                            n2 ─┤ routes
 //	test ── c.Servers[i].Kill() ─────────────── n3 ─┘
 //
-// It starts servers and checks their health over HTTP. It does not use a NATS client:
-// tests bring their own.
+// Servers at other addresses than loopback use TLS. The package starts servers and checks
+// their health over HTTP. It does not use a NATS client: tests bring their own.
 package natscluster
 
 import (
 	"cmp"
 	"crypto/rand"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ferrulehq/ferrule/internal/ops/localca"
 )
 
 // Password is the password of every user.
@@ -38,6 +42,9 @@ type Options struct {
 	Domain string // of JetStream; "hub" if empty
 	Config string // folder of cluster.conf; packaging/nats if empty
 
+	// TLS makes servers on loopback use TLS. Others always do, because Ferrule requires it.
+	TLS bool
+
 	// Env is added to the environment of the servers, for a configuration with its own
 	// variables.
 	Env []string
@@ -55,8 +62,9 @@ type Place struct {
 // Cluster is a set of connected servers.
 type Cluster struct {
 	Servers []*Server
-	// Secret is a file with a secret for the nodes that join.
-	Secret string
+	// Secret is a file with a secret for the nodes that join, and CA one with the root
+	// certificate of the servers; empty without TLS.
+	Secret, CA string
 }
 
 // Start starts a cluster, and waits until it is healthy and has a leader. It stops with
@@ -79,21 +87,46 @@ func Start(t testing.TB, o Options) *Cluster {
 	if err := os.WriteFile(c.Secret, []byte(rand.Text()+rand.Text()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for i := range cmp.Or(o.Size, 3) {
+	env := os.Environ()
+	if o.encrypted() {
+		made, err := localca.Init(filepath.Join(dir, "tls"), o.hosts())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.CA = made.CA
+		env = append(env, "FERRULE_NATS_CERT="+made.Cert, "FERRULE_NATS_KEY="+made.Key, "FERRULE_NATS_CA="+made.CA)
+	}
+	for i := range o.size() {
 		s, err := newServer(t, dir, fmt.Sprintf("n%d", i+1), o.place(i))
 		if err != nil {
 			t.Fatal(err)
 		}
 		s.command = append(s.place.Prefix[:len(s.place.Prefix):len(s.place.Prefix)], program, "--config", filepath.Join(dir, "cluster.conf"))
+		s.encrypted = o.encrypted()
 		c.Servers = append(c.Servers, s)
 	}
-	env := append(os.Environ(), "FERRULE_NATS_ROUTES="+c.routes())
+	env = append(env, "FERRULE_NATS_ROUTES="+c.routes())
 	for _, s := range c.Servers {
 		s.env = append(env[:len(env):len(env)], append(s.variables(), o.Env...)...)
 		s.Start()
 	}
 	c.WaitHealthy()
 	return c
+}
+
+func (o Options) size() int { return cmp.Or(o.Size, 3) }
+
+// hosts returns the addresses of the servers.
+func (o Options) hosts() (all []string) {
+	for i := range o.size() {
+		all = append(all, o.place(i).Host)
+	}
+	return all
+}
+
+// encrypted reports whether the servers use TLS.
+func (o Options) encrypted() bool {
+	return o.TLS || slices.ContainsFunc(o.hosts(), func(host string) bool { return !net.ParseIP(host).IsLoopback() })
 }
 
 func (o Options) place(i int) Place {
@@ -109,7 +142,7 @@ func (o Options) place(i int) Place {
 func (c *Cluster) routes() string {
 	var urls []string
 	for _, s := range c.Servers {
-		urls = append(urls, "nats://"+s.address(s.ports.cluster))
+		urls = append(urls, s.scheme()+s.address(s.ports.cluster))
 	}
 	return "[" + strings.Join(urls, ", ") + "]"
 }

@@ -26,6 +26,8 @@ type Server struct {
 	log     string // path
 	command []string
 	env     []string
+	// encrypted reports whether it uses TLS.
+	encrypted bool
 
 	mu    sync.Mutex
 	run   *exec.Cmd
@@ -69,19 +71,26 @@ func (s *Server) address(port string) string { return net.JoinHostPort(s.place.H
 func (s *Server) URL() string { return s.URLAs(operator) }
 
 // URLAs is URL for another user, or without a user if empty.
-func (s *Server) URLAs(user string) string { return url(user, s.address(s.ports.client)) }
+func (s *Server) URLAs(user string) string { return s.url(user, s.ports.client) }
 
 // LeafURL returns the address for leaf nodes, with the operator of acme as the user.
 func (s *Server) LeafURL() string { return s.LeafURLAs(operator) }
 
 // LeafURLAs is LeafURL for another user.
-func (s *Server) LeafURLAs(user string) string { return url(user, s.address(s.ports.leaf)) }
+func (s *Server) LeafURLAs(user string) string { return s.url(user, s.ports.leaf) }
 
-func url(user, address string) string {
+func (s *Server) url(user, port string) string {
 	if user != "" {
 		user += ":" + Password + "@"
 	}
-	return "nats://" + user + address
+	return s.scheme() + user + s.address(port)
+}
+
+func (s *Server) scheme() string {
+	if s.encrypted {
+		return "tls://"
+	}
+	return "nats://"
 }
 
 // Start starts the server, or restarts it with the same ports and store. It does not wait
