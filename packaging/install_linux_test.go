@@ -228,7 +228,7 @@ func (r root) testService(t *testing.T) {
 	start := strings.Fields(setting("ExecStart"))
 	r.gateway(t, user, []string{"FERRULE_LISTEN=127.0.0.1:0"}, start...)
 
-	out, err := r.command(user, []string{"FERRULE_LISTEN=0.0.0.0:3377"}, start...).CombinedOutput()
+	out, err := r.command(user, []string{"FERRULE_LISTEN=nowhere"}, start...).CombinedOutput()
 	if err == nil || fmt.Sprint(err) != "exit status "+setting("RestartPreventExitStatus") {
 		t.Errorf("with an invalid config: got %v\n%s", err, out)
 	}

@@ -163,7 +163,7 @@ func newHouse(t *testing.T, args ...string) *house {
 	}
 	h := &house{newCommandLine(t), lan.New(t, "10.77.0")}
 	file := filepath.Join(t.TempDir(), "ferrule.yaml")
-	if err := os.WriteFile(file, []byte("retry: {grace: 0s}\n"), 0o600); err != nil { // agents see at once who is gone
+	if err := os.WriteFile(file, []byte(openLoopback+"retry: {grace: 0s}\n"), 0o600); err != nil { // agents see at once who is gone
 		t.Fatal(err)
 	}
 	h.up("--http", "auto", "--listen", houseListen, "--config", file)

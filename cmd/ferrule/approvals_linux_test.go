@@ -255,7 +255,7 @@ func TestApprovalOfClaude(t *testing.T) {
 	}
 	files := t.TempDir()
 	guarded(t, filepath.Join(files, "overlays"), "gpio_write")
-	writeFile(t, filepath.Join(files, "ferrule.yaml"), "policy: {preset: careful}\n")
+	writeFile(t, filepath.Join(files, "ferrule.yaml"), openLoopback+"policy: {preset: careful}\n")
 	board := uno.Start(t, uno.Options{Link: filepath.Join(t.TempDir(), "uno")})
 	address, log := upWith(t, board, "--config", filepath.Join(files, "ferrule.yaml"))
 	person := func(args ...string) string {

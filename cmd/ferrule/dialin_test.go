@@ -217,7 +217,7 @@ func TestToyAfterRestart(t *testing.T) {
 			talk := toy.connect(settings)
 			g.online(toyID)
 			g.adopt(toyID)
-			cfg := config.Default()
+			cfg := testConfig()
 			cfg.Listen, cfg.DialIn.Listen, cfg.DialIn.MQTT = "127.0.0.1:0", g.DialIn.Addr().String(), g.DialIn.MQTTAddr().String()
 			g.stop()
 			<-talk.over

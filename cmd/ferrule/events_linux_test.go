@@ -9,7 +9,6 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/device/transport/tcp"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
-	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
 
@@ -18,7 +17,7 @@ import (
 func TestEventsOfNodes(t *testing.T) {
 	servers := natscluster.Start(t, natscluster.Options{Size: 1})
 	toys, _ := startToys(t, 1, "notifies")
-	cfg := config.Default()
+	cfg := testConfig()
 	joins(&cfg, "a", servers)
 	cfg.Listen = "127.0.0.1:0"
 	a := withToys(t, cfg)

@@ -180,7 +180,7 @@ func (w *watched) sees(device string, what ferrule.EventType) bool {
 // joinedAgent returns an agent of a process that has joined a gateway with a device.
 func joinedAgent(t *testing.T, g *testGateway, mcpVersion, device string) *testAgent {
 	t.Helper()
-	cfg := config.Default()
+	cfg := testConfig()
 	cfg.Listen = ""
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	agent := pipeTo(t, mcpVersion, func(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
@@ -196,7 +196,7 @@ func joinedAgent(t *testing.T, g *testGateway, mcpVersion, device string) *testA
 // the toy goes offline and comes back. A pending toy is seen by people only.
 func TestEvents(t *testing.T) {
 	toys, stop := startToys(t, 2, "notifies")
-	cfg := config.Default()
+	cfg := testConfig()
 	cfg.Listen = "127.0.0.1:0"
 	g := withToys(t, cfg, tcp.Board{Address: toys.Addrs()[0], Name: "toy"}, tcp.Board{Address: toys.Addrs()[1], Name: "stranger", Pending: true})
 	g.online("toy")
@@ -258,7 +258,7 @@ func TestEvents(t *testing.T) {
 // called, and that agents and people get only a few per second.
 func TestTalkativeToy(t *testing.T) {
 	toys, _ := startToys(t, 1, "talkative")
-	cfg := config.Default()
+	cfg := testConfig()
 	cfg.Listen = "127.0.0.1:0"
 	g := withToys(t, cfg, tcp.Board{Address: toys.Addrs()[0], Name: "toy"})
 	g.online("toy")

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -27,6 +29,31 @@ type testGateway struct {
 	stop func()
 }
 
+// testConfig is the default, except that agents on this machine need no token.
+func testConfig() config.Config {
+	c := config.Default()
+	c.Agents.OpenLoopback = true
+	return c
+}
+
+// openLoopback does the same in a configuration file.
+const openLoopback = "agents: {open_loopback: true}\n"
+
+// openFile writes such a file, for a process.
+func openFile(t testing.TB) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "ferrule.yaml")
+	if err := os.WriteFile(file, []byte(openLoopback), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// needsToken adds tokens, and requires one of every caller.
+func needsToken(tokens ...config.Token) func(*config.Config) {
+	return func(c *config.Config) { c.Agents.OpenLoopback, c.Auth.Tokens = false, append(c.Auth.Tokens, tokens...) }
+}
+
 // startGateway runs a gateway with devices: addresses by name. It ends with the test, or
 // by stop.
 func startGateway(t testing.TB, devices map[string]string, change ...func(*config.Config)) *testGateway {
@@ -37,7 +64,7 @@ func startGateway(t testing.TB, devices map[string]string, change ...func(*confi
 // startGatewayWith does the same, and calls before with the gateway before it runs.
 func startGatewayWith(t testing.TB, devices map[string]string, before func(*gateway.Gateway), change ...func(*config.Config)) *testGateway {
 	t.Helper()
-	cfg := config.Default()
+	cfg := testConfig()
 	cfg.Listen = "127.0.0.1:0"
 	for name, addr := range devices {
 		cfg.Devices.TCP = append(cfg.Devices.TCP, config.TCPDevice{Name: name, Address: addr})

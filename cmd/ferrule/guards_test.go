@@ -166,8 +166,7 @@ func guardSessionsOfAgent(t *testing.T) {
 	const ada, ben = "a-token-of-sixteen", "another-token-of-16"
 	g := startGateway(t, nil, func(c *config.Config) {
 		c.Agents.SessionsPerAgent = 2
-		c.Auth.Tokens = []config.Token{{Name: "ada", Token: ada}, {Name: "ben", Token: ben}}
-	})
+	}, needsToken(config.Token{Name: "ada", Token: ada}, config.Token{Name: "ben", Token: ben}))
 	for range 2 {
 		newRawAgent(t, g.url("/mcp"), legacy, ada)
 	}
@@ -190,9 +189,7 @@ func guardSessionsOfAgent(t *testing.T) {
 // guardTokens checks that a token is needed, and that it identifies the agent.
 func guardTokens(t *testing.T) {
 	const ada, ben = "a-token-of-sixteen", "another-token-of-16"
-	g := startGateway(t, map[string]string{"robot": startSim(t, sim.Config{}).Addrs()[0]}, func(c *config.Config) {
-		c.Auth.Tokens = []config.Token{{Name: "ada", Token: ada}, {Name: "ben", Token: ben}}
-	})
+	g := startGateway(t, map[string]string{"robot": startSim(t, sim.Config{}).Addrs()[0]}, needsToken(config.Token{Name: "ada", Token: ada}, config.Token{Name: "ben", Token: ben}))
 	g.online("robot")
 	for _, mcpVersion := range mcpVersions {
 		for _, token := range []string{"", "nonsense", ada[:len(ada)-1]} {

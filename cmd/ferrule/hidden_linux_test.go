@@ -107,7 +107,7 @@ func TestHiddenFromAgents(t *testing.T) {
 	for shape, budget := range map[catalog.Shape]int{catalog.Plain: 40, catalog.Folded: 6, catalog.Search: 1} {
 		t.Run(string(shape), func(t *testing.T) {
 			dir := t.TempDir()
-			cfg := config.Default()
+			cfg := testConfig()
 			for device, url := range h.urls {
 				cfg.Devices.HTTP = append(cfg.Devices.HTTP, config.HTTPDevice{URL: url, Name: device})
 			}
@@ -132,7 +132,7 @@ func TestHiddenFromAgents(t *testing.T) {
 			if _, is := g.Catalog.List(); is != shape {
 				t.Fatalf("the list is %s", is)
 			}
-			proxied := config.Default()
+			proxied := testConfig()
 			proxied.Listen, proxied.Agents.Budget = "", budget
 			var guests, others []*looker
 			for who, list := range map[string]*[]*looker{"guest": &guests, "boss": &others} {

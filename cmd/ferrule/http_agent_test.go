@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -166,7 +167,7 @@ func upProcess(t testing.TB, command, board, settings string) (p process) {
 	t.Helper()
 	p.data = t.TempDir()
 	file := filepath.Join(p.data, "ferrule.yaml")
-	if err := os.WriteFile(file, []byte(settings), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(cmp.Or(settings, openLoopback)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(command, "up", "--listen", "127.0.0.1:0", "--data", p.data, "--config", file, "--tcp", "robot="+board)

@@ -42,9 +42,7 @@ func TestIdentity(t *testing.T) {
 		joins(c, "other", servers)
 		c.Listen = "127.0.0.1:0"
 	})
-	tokens := startGateway(t, map[string]string{"robot": boards.Addrs()[1]}, func(c *config.Config) {
-		c.Auth.Tokens = []config.Token{{Name: "claude", Token: secret}}
-	})
+	tokens := startGateway(t, map[string]string{"robot": boards.Addrs()[1]}, needsToken(config.Token{Name: "claude", Token: secret}))
 	alone := &testGateway{t: t, data: t.TempDir()} // a process that is the gateway for its agent
 	for _, g := range []*testGateway{local, other, tokens} {
 		g.online("robot")
@@ -54,6 +52,8 @@ func TestIdentity(t *testing.T) {
 	agent := func(name string, auth ferrule.Auth, user string) ferrule.Principal {
 		return ferrule.Principal{Role: ferrule.Agent, Name: name, Auth: auth, User: user}
 	}
+	claude := agent("claude", ferrule.AuthToken, "")
+	claude.Scopes = ferrule.LimitTo(ferrule.ScopeEndanger | ferrule.ScopeMetrics)
 	pulse := func(session *mcp.ClientSession, tool string) func(token string) error {
 		return func(token string) error {
 			result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: map[string]any{"token": token}})
@@ -91,7 +91,7 @@ func TestIdentity(t *testing.T) {
 			return gateway.ServeStdio(ctx, gateway.Parts{Config: cfg, Data: data, Version: version(), Log: slog.New(slog.DiscardHandler)}, in, out)
 		}
 	}
-	unlisted := config.Default()
+	unlisted := testConfig()
 	unlisted.Listen = ""
 	own := unlisted
 	own.Devices.TCP = []config.TCPDevice{{Name: "robot", Address: boards.Addrs()[2]}}
@@ -131,8 +131,8 @@ func TestIdentity(t *testing.T) {
 		}, agent("local/unnamed", ferrule.AuthLoopback, ""), sdk("", modern)},
 		{"HTTP at a device, with a session", local, "", over(local, "/mcp/devices/robot", legacy, "inspector", ""), agent("local/inspector", ferrule.AuthLoopback, ""), sdk("inspector", legacy)},
 		{"HTTP at a device", local, "", over(local, "/mcp/devices/robot", modern, "inspector", ""), agent("local/inspector", ferrule.AuthLoopback, ""), sdk("inspector", modern)},
-		{"token with a session", tokens, "", over(tokens, "/mcp", legacy, "other", secret), agent("claude", ferrule.AuthToken, ""), sdk("other", legacy)},
-		{"token without a session", tokens, "", over(tokens, "/mcp", modern, "local/x", secret), agent("claude", ferrule.AuthToken, ""), sdk("local/x", modern)},
+		{"token with a session", tokens, "", over(tokens, "/mcp", legacy, "other", secret), claude, sdk("other", legacy)},
+		{"token without a session", tokens, "", over(tokens, "/mcp", modern, "local/x", secret), claude, sdk("local/x", modern)},
 		{"stdio of the gateway", local, "", stdio("desktop", legacy, local.Agents.Stdio), agent("local/desktop", ferrule.AuthStdio, user), sdk("desktop", legacy)},
 		{"stdio as the gateway", alone, "", stdio("desktop", legacy, process(own, alone.data)), agent("local/desktop", ferrule.AuthStdio, user), sdk("desktop", legacy)},
 		{"stdio through the socket", local, "", stdio("desktop", legacy, process(unlisted, local.data)), agent("local/desktop", ferrule.AuthStdio, user), sdk("desktop", legacy)},

@@ -218,7 +218,7 @@ const unoAddress = "24:6f:28:aa:bb:02"
 
 // dialed is a command that is a node of a cluster, with a device that dials in.
 func dialed() {
-	cfg := config.Default()
+	cfg := testConfig()
 	fail := func(err error) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -337,7 +337,7 @@ func TestLeaseOfDeadNode(t *testing.T) {
 		}
 	}
 
-	cfg := config.Default()
+	cfg := testConfig()
 	joins(&cfg, "a", servers)
 	withOverlay(t, strings.ReplaceAll(ledLease("10m"), "device: uno", "device: "+id))(&cfg)
 	settings, err := json.Marshal(cfg)
@@ -418,7 +418,7 @@ func TestLimitsOfAll(t *testing.T) {
 	boards := startSim(t, sim.Config{})
 	data := t.TempDir()
 	start := func() *testGateway {
-		cfg := config.Default()
+		cfg := testConfig()
 		cfg.Listen = ""
 		cfg.Devices.TCP = []config.TCPDevice{{Name: "board", Address: boards.Addrs()[0]}}
 		withOverlay(t, "match: {device: board}\ntools: {gpio_write: {limits: {rate: 2/h}}}\n")(&cfg)

@@ -78,7 +78,7 @@ func dialInAt(ln net.Listener, address string) []transport.Connector {
 // that a device can dial.
 func nodeWithDialIn(t *testing.T, name string, c *natscluster.Cluster, address string) (*testGateway, string) {
 	t.Helper()
-	cfg := config.Default()
+	cfg := testConfig()
 	joins(&cfg, name, c)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

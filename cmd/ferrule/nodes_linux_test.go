@@ -46,7 +46,7 @@ type upNode struct {
 func newNode(t *testing.T, name string, boards int, cluster string) *upNode {
 	t.Helper()
 	n := &upNode{t: t, name: name, data: t.TempDir(), listen: freeAddress(t)}
-	file := fmt.Sprintf("listen: %s\nretry: {min: 20ms, max: 500ms}\ncluster:\n  node: %s\n%s", n.listen, name, cluster)
+	file := fmt.Sprintf(openLoopback+"listen: %s\nretry: {min: 20ms, max: 500ms}\ncluster:\n  node: %s\n%s", n.listen, name, cluster)
 	if boards > 0 {
 		n.boards = startSim(t, sim.Config{Count: boards})
 		file += "devices:\n  tcp:\n"

@@ -20,7 +20,7 @@ import (
 // gatewayWithToys runs a gateway with voice toys called toy-1, toy-2 and so on.
 func gatewayWithToys(t *testing.T, toys *sim.Toys, change ...func(*config.Config)) *testGateway {
 	t.Helper()
-	cfg := config.Default()
+	cfg := testConfig()
 	cfg.Listen = "127.0.0.1:0"
 	for _, fn := range change {
 		fn(&cfg)

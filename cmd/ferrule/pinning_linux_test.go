@@ -313,7 +313,7 @@ func TestChangedElsewhere(t *testing.T) {
 func restartNode(t *testing.T, g *testGateway, name string, servers *natscluster.Cluster) (*testGateway, string) {
 	t.Helper()
 	g.stop()
-	cfg := config.Default()
+	cfg := testConfig()
 	joins(&cfg, name, servers)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 // permitted because a file is broken or gone.
 func TestReloadPolicy(t *testing.T) {
 	fleet := startSim(t, sim.Config{Count: 1})
-	r := newReloadable(t, "policy: {preset: read-only}\ndevices: {tcp: [{address: '"+fleet.Addrs()[0]+"', name: robot}]}\n").start()
+	r := newReloadable(t, openLoopback+"policy: {preset: read-only}\ndevices: {tcp: [{address: '"+fleet.Addrs()[0]+"', name: robot}]}\n").start()
 	r.until("robot", ferrule.StateOnline)
 	agent, err := newPlainAgent(t.Context(), http.DefaultClient, r.url, legacy)
 	if err != nil {

@@ -138,7 +138,7 @@ func TestAgents(t *testing.T) {
 		tried++
 		t.Run(p.name+" http", func(t *testing.T) {
 			board := uno.Start(t, uno.Options{Link: filepath.Join(t.TempDir(), "uno")})
-			url, log := upWith(t, board)
+			url, log := upWith(t, board, "--config", openFile(t))
 			p.try(t, path, board, mcpServer{url: url}, log, t.TempDir())
 		})
 		t.Run(p.name+" stdio", func(t *testing.T) {

@@ -83,10 +83,9 @@ func (p *prometheus) ask(query string) (values []string, ok bool) {
 func TestPrometheus(t *testing.T) {
 	const token = "a-token-of-sixteen"
 	g := startGateway(t, map[string]string{"robot": startSim(t, sim.Config{}).Addrs()[0]}, func(c *config.Config) {
-		c.Auth.Tokens = []config.Token{{Name: "prometheus", Token: token}}
 		c.Telemetry.Readings = true
 		c.Telemetry.Traces.Endpoint = receiver(t).url
-	})
+	}, needsToken(config.Token{Name: "prometheus", Token: token, Scopes: []string{"metrics"}}))
 	g.online("robot")
 	if _, err := g.Dock.Label("robot", map[string]string{"room": "kitchen"}, nil); err != nil {
 		t.Fatal(err)

@@ -102,7 +102,7 @@ func TestRatioSessions(t *testing.T) {
 	addrs := simProcess(t, 2)
 	got, base := make(map[string][]int), make(map[string][]int)
 	for range 3 {
-		up := upProcess(t, "weighed", addrs[0], "agents: {sessions: 4000, idle: 3s}")
+		up := upProcess(t, "weighed", addrs[0], "agents: {sessions: 4000, idle: 3s, open_loopback: true}")
 		idleSessions(t, up, bareProcess(t, addrs[1]), 2000, got, base)
 	}
 	for _, mcpVersion := range mcpVersions {

@@ -160,7 +160,7 @@ func TestRatioEmbedded(t *testing.T) {
 // startWithoutCluster runs a gateway with one board, called robot, without a cluster.
 func startWithoutCluster(t *testing.T, addr string) *testGateway {
 	t.Helper()
-	cfg := config.Default()
+	cfg := testConfig()
 	cfg.Listen = ""
 	cfg.Devices.TCP = []config.TCPDevice{{Name: "robot", Address: addr}}
 	g, err := gateway.New(gateway.Parts{Config: cfg, Data: t.TempDir(), Version: version(), Log: slog.New(slog.DiscardHandler)})

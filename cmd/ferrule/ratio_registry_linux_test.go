@@ -24,7 +24,6 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/gateway"
-	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 )
 
@@ -129,7 +128,7 @@ func newRegistrySide(t *testing.T) *registrySide {
 // node returns a gateway that has joined the servers and does not run yet.
 func (r *registrySide) node(t *testing.T, tenant string) (g *gateway.Gateway, end func()) {
 	t.Helper()
-	cfg := config.Default()
+	cfg := testConfig()
 	cfg.Listen = ""
 	r.count++
 	cfg.Cluster.Mode, cfg.Cluster.Tenant, cfg.Cluster.Node = "join", tenant, fmt.Sprintf("node-%d", r.count)

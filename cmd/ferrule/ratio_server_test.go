@@ -108,7 +108,7 @@ func proxyProcess(t *testing.T, parts []string) string {
 // they are online.
 func upGallery(t *testing.T, parts []string) (address string) {
 	t.Helper()
-	args := []string{"up", "--listen", "127.0.0.1:0", "--data", t.TempDir()}
+	args := []string{"up", "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--config", openFile(t)}
 	for _, part := range parts {
 		args = append(args, "--http", part)
 	}

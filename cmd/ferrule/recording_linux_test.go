@@ -18,7 +18,6 @@ import (
 	"github.com/ferrulehq/ferrule/internal/gateway"
 	"github.com/ferrulehq/ferrule/internal/local/datadir"
 	"github.com/ferrulehq/ferrule/internal/measure/history"
-	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/thing"
 )
 
@@ -143,7 +142,7 @@ func gapBetween(gaps []ferrule.Gap, from, to time.Time, missing int) bool {
 // streamAgrees compares the recorded samples with the readings in the stream.
 func streamAgrees(t *testing.T, data string, curve ferrule.Series) {
 	t.Helper()
-	cfg := config.Default()
+	cfg := testConfig()
 	cfg.Listen, cfg.History.Enabled = "", false
 	g, err := gateway.New(gateway.Parts{Config: cfg, Data: data, Version: version(), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {

@@ -232,7 +232,7 @@ auth:
 	}
 	// A file without tokens, perhaps cut short, does not open the gateway.
 	r.write("ferrule.yaml", settings[:strings.Index(settings, "auth:")])
-	r.want(exitNotRun, "auth.tokens: without any token, every user of this machine could call tools", "reload")
+	r.want(0, "auth.tokens: the token of codex was removed\n", "reload")
 	if _, err := newPlainAgent(t.Context(), withToken(""), r.url, legacy); err != errStatus(http.StatusUnauthorized) {
 		t.Errorf("without tokens: %v", err)
 	}
@@ -251,7 +251,7 @@ auth:
 func TestReloadDevices(t *testing.T) {
 	fleet := startSim(t, sim.Config{Count: 2})
 	devices := func(names ...string) string {
-		text := "devices:\n  tcp:\n"
+		text := openLoopback + "devices:\n  tcp:\n"
 		for i, name := range names {
 			text += fmt.Sprintf("    - {address: '%s', name: %s}\n", fleet.Addrs()[i], name)
 		}
@@ -330,17 +330,42 @@ func TestReloadDeviceToken(t *testing.T) {
 	})
 }
 
-// TestReloadKeepsTokens: tokens are not removed while a public address is served, even
-// if the file has a local one: that one counts only after a restart.
-func TestReloadKeepsTokens(t *testing.T) {
-	r := newReloadable(t, "listen: 0.0.0.0:0\nauth: {tokens: [{name: claude, token: 0123456789abcdef}]}\n")
-	t.Setenv("FERRULE_LISTEN", "")
-	r.start()
-	r.write("ferrule.yaml", "listen: 127.0.0.1:0\n")
-	r.want(exitNotRun, "together with what changes only at a restart: listen: 0.0.0.0:0 can be reached from other machines without a token", "reload")
-	url := "http://127.0.0.1" + r.url[strings.LastIndex(r.url, ":"):]
-	if _, err := newPlainAgent(t.Context(), withToken(""), url, legacy); err != errStatus(http.StatusUnauthorized) {
-		t.Errorf("got %v", err)
+// TestReloadOpenLoopback: a gateway that is open to this machine is closed at once, for
+// open streams too. It is opened by a restart only.
+func TestReloadOpenLoopback(t *testing.T) {
+	r := newReloadable(t, openLoopback).start()
+	agent, err := newPlainAgent(t.Context(), http.DefaultClient, r.url, legacy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := agent.listen(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Body.Close()
+	ended := make(chan struct{})
+	go func() {
+		io.Copy(io.Discard, stream.Body)
+		close(ended)
+	}()
+	if _, err := newPlainAgent(t.Context(), withToken("nonsense-of-sixteen"), r.url, legacy); err != errStatus(http.StatusUnauthorized) {
+		t.Errorf("with a wrong token: %v", err)
+	}
+	r.write("ferrule.yaml", "agents: {open_loopback: true, hosts: [ferrule.example.com]}\n")
+	r.want(exitNotRun, "agents.open_loopback: other machines reach the gateway under the names in agents.hosts", "reload")
+	r.write("ferrule.yaml", "agents: {hosts: [ferrule.example.com]}\n")
+	r.want(0, "agents.open_loopback: false\n", "reload")
+	select {
+	case <-ended:
+	case <-time.After(30 * time.Second):
+		t.Error("the stream of a caller without a token is still open")
+	}
+	for range 2 {
+		if _, err := newPlainAgent(t.Context(), http.DefaultClient, r.url, legacy); err != errStatus(http.StatusUnauthorized) {
+			t.Errorf("without a token: %v", err)
+		}
+		r.write("ferrule.yaml", openLoopback)
+		r.want(0, "Needs a restart:\n  agents.open_loopback: false -> true\n", "reload")
 	}
 }
 

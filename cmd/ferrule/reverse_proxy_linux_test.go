@@ -173,10 +173,8 @@ func TestReverseProxies(t *testing.T) {
 	for name, start := range map[string]func(t *testing.T, gateway string) (string, *x509.CertPool){"nginx": nginx, "caddy": caddy} {
 		t.Run(name, func(t *testing.T) {
 			boards := startSim(t, sim.Config{Count: 1 + len(mcpVersions)})
-			g := startGateway(t, map[string]string{"robot": boards.Addrs()[0]}, func(c *config.Config) {
-				c.Auth.Tokens = []config.Token{{Name: "claude", Token: token}}
-				c.Agents.Hosts = written.Agents.Hosts
-			})
+			g := startGateway(t, map[string]string{"robot": boards.Addrs()[0]}, needsToken(config.Token{Name: "claude", Token: token}),
+				func(c *config.Config) { c.Agents.Hosts = written.Agents.Hosts })
 			g.online("robot")
 			address, roots := start(t, g.Addr())
 			client := clientAt(address, token, roots)
@@ -234,9 +232,8 @@ func TestTLS(t *testing.T) {
 	roots := selfSigned(t, cert, key)
 	g := startGateway(t, map[string]string{"robot": startSim(t, sim.Config{}).Addrs()[0]}, func(c *config.Config) {
 		c.TLS = config.TLS{Cert: cert, Key: key}
-		c.Auth.Tokens = []config.Token{{Name: "claude", Token: "a-token-of-sixteen"}}
 		c.Agents.Hosts = []string{proxyHost}
-	})
+	}, needsToken(config.Token{Name: "claude", Token: "a-token-of-sixteen"}))
 	g.online("robot")
 	if want := "https://" + g.Addr(); g.URL() != want {
 		t.Errorf("got %s, want %s", g.URL(), want)

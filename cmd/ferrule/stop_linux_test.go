@@ -93,7 +93,7 @@ type stopNode struct {
 // newStopNode starts a node with strikers called NAME-0 and so on.
 func newStopNode(t *testing.T, name string, count int, change func(*config.Config)) *stopNode {
 	t.Helper()
-	n := &stopNode{cfg: config.Default(), strikers: make(map[string]*striker)}
+	n := &stopNode{cfg: testConfig(), strikers: make(map[string]*striker)}
 	n.cfg.Listen, n.cfg.Overlays = "127.0.0.1:0", t.TempDir()
 	n.cfg.Polling.Enabled, n.cfg.Calls.Refused, n.cfg.Cluster.Node = false, 0, name
 	stop := `{"match":{"protocol":"mcpu"},"stop":{"tool":"off"}}`

@@ -276,7 +276,7 @@ func (h *guardedHouse) guarded(t *testing.T, v verdictTable) func(*config.Config
 
 // tokens adds the tokens of the agents.
 func tokens(c *config.Config) {
-	c.Listen, c.Calls.Refused = "127.0.0.1:0", 0
+	c.Listen, c.Calls.Refused, c.Agents.OpenLoopback = "127.0.0.1:0", 0, false
 	for _, name := range verdictAgents {
 		c.Auth.Tokens = append(c.Auth.Tokens, config.Token{Name: name, Token: ferrule.Secret(tokenOf(name))})
 	}
@@ -610,7 +610,7 @@ func testVerdicts(t *testing.T, table verdictTable) {
 					views[device] = overMCP(dial(g, who, one, mcpVersion, "/mcp/devices/"+device), true)
 				}
 				stdio := "stdio " + mcpVersion
-				cfg := config.Default()
+				cfg := testConfig()
 				cfg.Listen = ""
 				joined := overMCP(agentOn(t, who, stdio, mcpVersion, mcpTransport(t, cfg, g.data)), false)
 				mu.Lock()
@@ -621,12 +621,12 @@ func testVerdicts(t *testing.T, table verdictTable) {
 				add("folded "+mcpVersion, who, foldedNames(g, dial(g, who, "folded "+mcpVersion, mcpVersion, "/mcp")))
 				mu.Unlock()
 			}
-			cfg := config.Default()
+			cfg := testConfig()
 			h.guarded(t, table)(&cfg)
 			cfg.Listen = ""
 			data := t.TempDir()
 			host := agentOn(t, who, "own gateway", modern, mcpTransport(t, cfg, data))
-			joinedFolded := foldedNames(g, agentOn(t, who, "folded stdio", legacy, mcpTransport(t, config.Default(), g.data)))
+			joinedFolded := foldedNames(g, agentOn(t, who, "folded stdio", legacy, mcpTransport(t, testConfig(), g.data)))
 			at := newVoice(brokers[who].connect())
 			mu.Lock()
 			defer mu.Unlock()

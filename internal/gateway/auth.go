@@ -7,6 +7,7 @@ import (
 
 // openAuth opens what callers over HTTP are authenticated with.
 func (g *Gateway) openAuth() (err error) {
+	g.loopback = newLoopback(g.parts.Config.Agents.OpenLoopback)
 	g.tokens, err = g.parts.Config.Tokens()
 	return err
 }

@@ -113,6 +113,7 @@ type Gateway struct {
 	Pipeline    *pipeline.Pipeline
 	Poller      *poller.Poller // nil if devices are not polled
 	tokens      *identity.Tokens
+	loopback    *loopback
 	Agents      *server.Server
 	endpoints   []endpoint.Config
 	Endpoints   []*endpoint.Endpoint
@@ -359,7 +360,7 @@ func (g *Gateway) buildPipeline() error {
 func (g *Gateway) buildAgents() (err error) {
 	g.Agents = server.New(server.Parts{
 		Config: g.parts.Config.AgentsConfig(), Catalog: g.Catalog, Handle: g.entry(telemetry.EntryAgent),
-		SessionEnded: g.sessionEnded, Samples: g.Cluster, Verify: g.verifier(), Open: g.tokens.Open, Version: g.parts.Version, Log: g.parts.Log,
+		SessionEnded: g.sessionEnded, Samples: g.Cluster, Verify: g.verifier(), Open: g.loopback.Open, Version: g.parts.Version, Log: g.parts.Log,
 	})
 	g.Cluster.Listen(g.handleEvent, ferrule.Notified)
 	return nil

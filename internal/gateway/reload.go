@@ -105,15 +105,12 @@ func (g *Gateway) reload() (done control.Reloaded, err error) {
 	running, tls := g.running, g.certificate != nil && next.certificate != nil
 	running.Devices, running.Overlays, running.Auth, running.Agents.Hosts = next.cfg.Devices, next.cfg.Overlays, next.cfg.Auth, next.cfg.Agents.Hosts
 	running.Policy = next.cfg.Policy
+	running.Agents.OpenLoopback = running.Agents.OpenLoopback && next.cfg.Agents.OpenLoopback // a file that was cut short must not open it
 	if tls {
 		running.TLS = next.cfg.TLS
 	}
-	if err := running.Check(); err != nil { // for example a public address that loses its tokens
+	if err := running.Check(); err != nil { // for example names of a proxy while loopback is open
 		return done, fmt.Errorf("together with what changes only at a restart: %w", err)
-	}
-	if _, open := next.tokens.Open(); open && len(g.running.Auth.Tokens) > 0 {
-		// A file that was cut short must not open the gateway.
-		return done, errors.New("auth.tokens: without any token, every user of this machine could call tools; to do that, restart the gateway")
 	}
 	if err := g.rememberRules(next.policy); err != nil {
 		return done, err
@@ -133,6 +130,10 @@ func (g *Gateway) reload() (done control.Reloaded, err error) {
 			done.Applied = append(done.Applied, "tls: another certificate")
 		}
 		g.certificate.set(running.TLS, next.certificate, next.stamp)
+	}
+	if g.running.Agents.OpenLoopback && !running.Agents.OpenLoopback {
+		g.loopback.close()
+		done.Applied = append(done.Applied, "agents.open_loopback: false")
 	}
 	g.replaceCallers(running.Agents.Hosts, next.tokens, &done)
 	for _, c := range config.Changes(running, next.cfg) {

@@ -4,10 +4,10 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ratelimit"
 )
 
 // Limits of the record of a call that changes nothing: such calls cost the caller
@@ -27,57 +27,37 @@ func shorten(e *ferrule.Entry) {
 	}
 }
 
-// refusalWindow is how long the calls of a caller that exceeds its limits are counted
-// before they are recorded together.
-const refusalWindow = 10 * time.Second
+// refusalRules say how calls of a caller that exceeds its limits are recorded: the first
+// one, and then how many followed, because a caller can make them without end.
+var refusalRules = ratelimit.DigestRules{First: 1, Window: 10 * time.Second, Keys: 1024}
 
-// refusals records calls above a limit: the first one of a caller, and then how many
-// followed, because a caller can make them without end.
+// refusals records calls above a limit.
 type refusals struct {
 	journal Journal
 	log     *slog.Logger
-
-	mu   sync.Mutex
-	open map[ferrule.Principal]*refusal // by account
-}
-
-// refusal counts the refused calls of one caller that are not recorded one by one.
-type refusal struct {
-	count int
-	last  string // message
+	digest  *ratelimit.Digest[ferrule.Principal, string] // messages, by account
 }
 
 func newRefusals(journal Journal, log *slog.Logger) *refusals {
-	return &refusals{journal: journal, log: log, open: make(map[ferrule.Principal]*refusal)}
+	r := &refusals{journal: journal, log: log}
+	r.digest = ratelimit.NewDigest(refusalRules, r.sum)
+	return r
 }
 
 // record records or counts a refused call.
 func (r *refusals) record(e ferrule.Entry) {
-	who := e.Principal.Account()
-	r.mu.Lock()
-	one, counting := r.open[who]
-	if counting {
-		one.count++
-		one.last = e.Message
-	} else {
-		r.open[who] = &refusal{}
-		time.AfterFunc(refusalWindow, func() { r.sum(who) })
-	}
-	r.mu.Unlock()
-	if !counting {
+	if r.digest.Alone(e.Principal.Account(), e.Message) {
 		r.append(e)
 	}
 }
 
 // sum records how many calls of a caller were counted.
-func (r *refusals) sum(who ferrule.Principal) {
-	r.mu.Lock()
-	one := r.open[who]
-	delete(r.open, who)
-	r.mu.Unlock()
-	if one.count > 0 {
-		r.append(ferrule.Entry{Phase: ferrule.JournalGap, Principal: who, Message: fmt.Sprintf("%d more calls by %s were refused: %s", one.count, who, one.last)})
+func (r *refusals) sum(who ferrule.Principal, count int, last string) {
+	name := who.String()
+	if who == (ferrule.Principal{}) {
+		name = "other callers"
 	}
+	r.append(ferrule.Entry{Phase: ferrule.JournalGap, Principal: who, Message: fmt.Sprintf("%d more calls by %s were refused: %s", count, name, last)})
 }
 
 func (r *refusals) append(e ferrule.Entry) {

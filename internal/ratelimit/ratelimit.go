@@ -1,6 +1,8 @@
 // Package ratelimit limits how often something may happen. A [Limiter] refuses
 // events, a [Throttle] slows a reader down. Both are token buckets of a few
 // bytes, so that there can be one for every peer, and neither starts a goroutine.
+// A [Keyed] has a limited number of Limiters, one for each peer. A [Digest] limits
+// what is written about events.
 package ratelimit
 
 import "time"

@@ -27,14 +27,18 @@ func (s *Server) Handler() http.Handler {
 	return s.Protected(mux)
 }
 
-// Protected requires a token, if there are any, and refuses pages of other sites. It
+// Protected requires a token, unless loopback is open, and refuses pages of other sites. It
 // does so before a response can say what exists here.
 func (s *Server) Protected(next http.Handler) http.Handler {
 	next = accepted(next)
 	withToken := sdkauth.RequireBearerToken(s.verify, &sdkauth.RequireBearerTokenOptions{AllowMissingExpiration: true})(identified(next))
 	return closing(s.Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if valid, open := s.parts.Open(); open {
+		if valid, open := s.openTo(r); open {
 			serveWhile(valid, next, w, r)
+			return
+		}
+		if r.Header.Get("Authorization") == "" {
+			http.Error(w, noToken, http.StatusUnauthorized)
 			return
 		}
 		withToken.ServeHTTP(w, r)

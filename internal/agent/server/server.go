@@ -92,8 +92,8 @@ type Parts struct {
 	Samples Sampler
 	// Verify checks the credentials that agents send over HTTP.
 	Verify identity.Verifier
-	// Open reports whether agents need no credential over HTTP, and until when. If it is
-	// nil, they do not.
+	// Open reports whether agents on this machine need no credential over HTTP, and until
+	// when. If it is nil, they do not.
 	Open func() (valid context.Context, open bool)
 	// SessionEnded is called with the Session of calls whose agent is gone, perhaps more
 	// than once; it may be nil.

@@ -23,6 +23,9 @@ func (s sender) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
+// closed is Parts.Open of a server that needs a credential.
+func closed() (context.Context, bool) { return nil, false }
+
 // TestReplacedToken: a call that is under way when its token is replaced goes on, because
 // the hardware already moves and its caller must learn the outcome. The next one is
 // refused.
@@ -49,7 +52,7 @@ func TestReplacedToken(t *testing.T) {
 			}
 		}, ferrule.Tool{Name: "move", Effect: ferrule.Changes})
 		tokens := tokensOf(old)
-		f.parts.Verify, f.parts.Open = tokens.Verify, tokens.Open
+		f.parts.Verify, f.parts.Open = tokens.Verify, closed
 		web := httptest.NewServer(f.Handler())
 		client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
 		session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: web.URL + "/mcp", HTTPClient: &http.Client{Transport: sender(old)}},

@@ -52,7 +52,7 @@ func TestWrongTokens(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.parts.Verify, f.parts.Open, f.wrong.log = tokens.Verify, tokens.Open, slog.New(slog.NewTextHandler(&log, nil))
+		f.parts.Verify, f.parts.Open, f.wrong.log = tokens.Verify, closed, slog.New(slog.NewTextHandler(&log, nil))
 	})
 	ask := func(token string) (*http.Response, time.Duration) {
 		t.Helper()

@@ -21,6 +21,9 @@ import (
 type Token struct {
 	Name   string
 	Secret ferrule.Secret
+	// Scopes and Devices are what it permits at most, as a Principal has them.
+	Scopes  ferrule.Scopes
+	Devices string
 }
 
 // minSecret is the minimum length of a token.
@@ -41,7 +44,6 @@ func (t Token) Check() error {
 type Tokens struct {
 	mu    sync.RWMutex
 	known []known
-	open  validity // of callers without a token, while there are no tokens
 }
 
 type known struct {
@@ -49,6 +51,8 @@ type known struct {
 	who  ferrule.Principal
 	validity
 }
+
+func (k known) same(as known) bool { return k.hash == as.hash && k.who == as.who }
 
 // validity is a context that ends when a credential is no longer accepted.
 type validity struct {
@@ -63,7 +67,7 @@ func newValidity() (v validity) {
 
 // NewTokens returns a set of tokens. Names and secrets must be unique.
 func NewTokens(tokens []Token) (*Tokens, error) {
-	all := &Tokens{open: newValidity()}
+	all := &Tokens{}
 	names := make(map[string]bool)
 	for _, t := range tokens {
 		if err := t.Check(); err != nil {
@@ -79,7 +83,8 @@ func NewTokens(tokens []Token) (*Tokens, error) {
 				return nil, fmt.Errorf("%s and %s have the same token", k.who.Name, t.Name)
 			}
 		}
-		all.known = append(all.known, known{hash, ferrule.Principal{Role: ferrule.Agent, Name: t.Name, Auth: ferrule.AuthToken}, newValidity()})
+		who := ferrule.Principal{Role: ferrule.Agent, Name: t.Name, Auth: ferrule.AuthToken, Scopes: t.Scopes, Devices: t.Devices}
+		all.known = append(all.known, known{hash, who, newValidity()})
 	}
 	return all, nil
 }
@@ -113,53 +118,39 @@ func (t *Tokens) Verify(_ context.Context, secret string, _ Request) (c Credenti
 	return c, err
 }
 
-// Required reports whether callers need a token: they do if there is any.
-func (t *Tokens) Required() bool {
-	_, open := t.Open()
-	return !open
-}
-
-// Open reports whether callers need no token: there is none. The context ends when
-// there is one.
-func (t *Tokens) Open() (valid context.Context, open bool) {
-	if t == nil {
-		return context.Background(), true
-	}
+// Len returns how many tokens there are.
+func (t *Tokens) Len() int {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	return t.open.ctx, len(t.known) == 0
+	return len(t.known)
 }
 
 // Replace replaces the tokens with those of another set, which must not be used
 // afterward. Tokens in both sets stay valid without a break. It returns the names of the
-// agents whose token is new, is another one, or is gone.
+// agents whose token is new, is another one or permits something else, or is gone.
 func (t *Tokens) Replace(by *Tokens) (added, replaced, removed []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i := range by.known {
 		now := &by.known[i]
-		was := slices.IndexFunc(t.known, func(k known) bool { return k.who == now.who })
+		was := slices.IndexFunc(t.known, func(k known) bool { return k.who.Name == now.who.Name })
 		switch {
 		case was < 0:
 			added = append(added, now.who.Name)
-		case t.known[was].hash == now.hash:
+		case t.known[was].same(*now):
 			now.validity = t.known[was].validity
 		default:
 			replaced = append(replaced, now.who.Name)
 		}
 	}
 	for _, was := range t.known {
-		i := slices.IndexFunc(by.known, func(k known) bool { return k.who == was.who })
+		i := slices.IndexFunc(by.known, func(k known) bool { return k.who.Name == was.who.Name })
 		if i < 0 {
 			removed = append(removed, was.who.Name)
 		}
-		if i < 0 || by.known[i].hash != was.hash {
+		if i < 0 || !by.known[i].same(was) {
 			was.end()
 		}
-	}
-	if len(t.known) == 0 && len(by.known) > 0 {
-		t.open.end()
-		t.open = newValidity()
 	}
 	t.known = by.known
 	return added, replaced, removed

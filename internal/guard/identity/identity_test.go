@@ -12,7 +12,7 @@ import (
 )
 
 func TestTokens(t *testing.T) {
-	tokens, err := identity.NewTokens([]identity.Token{{"claude", "0123456789abcdef"}, {"codex", "fedcba9876543210"}})
+	tokens, err := identity.NewTokens([]identity.Token{{Name: "claude", Secret: "0123456789abcdef"}, {Name: "codex", Secret: "fedcba9876543210"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,9 +25,6 @@ func TestTokens(t *testing.T) {
 		if who, err := tokens.Principal(secret); !errors.Is(err, identity.ErrUnknown) || who != (ferrule.Principal{}) {
 			t.Errorf("%q: %v, %v", secret, who, err)
 		}
-	}
-	if none, err := identity.NewTokens(nil); err != nil || none.Required() || !tokens.Required() || (*identity.Tokens)(nil).Required() {
-		t.Errorf("%v, %v", none, err)
 	}
 }
 
@@ -42,8 +39,8 @@ func TestReplace(t *testing.T) {
 		}
 		return set
 	}
-	kept, old, gone := identity.Token{"kept", "0123456789abcdef"}, identity.Token{"rotated", "old-old-old-old-old"}, identity.Token{"gone", "gone-gone-gone-gone"}
-	fresh, added := identity.Token{"rotated", "new-new-new-new-new"}, identity.Token{"added", "fedcba9876543210"}
+	kept, old, gone := identity.Token{Name: "kept", Secret: "0123456789abcdef"}, identity.Token{Name: "rotated", Secret: "old-old-old-old-old"}, identity.Token{Name: "gone", Secret: "gone-gone-gone-gone"}
+	fresh, added := identity.Token{Name: "rotated", Secret: "new-new-new-new-new"}, identity.Token{Name: "added", Secret: "fedcba9876543210"}
 	set := tokens(kept, old, gone)
 	contexts := make(map[string]context.Context)
 	for _, token := range []identity.Token{kept, old, gone} {
@@ -74,15 +71,11 @@ func TestReplace(t *testing.T) {
 		t.Error("a token that did not change has another context")
 	}
 
-	// Tokens that are required from now on end what is open to everybody.
-	set = tokens()
-	everybody, open := set.Open()
-	if set.Replace(tokens(kept)); !open || everybody.Err() == nil || !set.Required() {
-		t.Error("a caller without a token is still accepted")
-	}
-	set.Replace(tokens())
-	if again, open := set.Open(); !open || again.Err() != nil || set.Required() {
-		t.Error("a token is still required")
+	// A token that permits less is another one.
+	kept.Scopes = ferrule.LimitTo(ferrule.ScopeRead)
+	_, r, _ = set.Replace(tokens(added, kept, fresh))
+	if who, err := set.Principal(kept.Secret.Reveal()); fmt.Sprint(r) != "[kept]" || contexts["kept"].Err() == nil || err != nil || who.Scopes != kept.Scopes {
+		t.Errorf("got %v, %v, %v", r, who, err)
 	}
 }
 
@@ -92,10 +85,10 @@ func TestInvalidTokens(t *testing.T) {
 		tokens []identity.Token
 		want   string
 	}{
-		{[]identity.Token{{"a b", secret}}, `name "a b"`},
-		{[]identity.Token{{"a", "short"}}, "token of a has 5 characters"},
-		{[]identity.Token{{"a", secret}, {"a", secret + "2"}}, `duplicate name "a"`},
-		{[]identity.Token{{"a", secret}, {"b", secret}}, "a and b have the same token"},
+		{[]identity.Token{{Name: "a b", Secret: secret}}, `name "a b"`},
+		{[]identity.Token{{Name: "a", Secret: "short"}}, "token of a has 5 characters"},
+		{[]identity.Token{{Name: "a", Secret: secret}, {Name: "a", Secret: secret + "2"}}, `duplicate name "a"`},
+		{[]identity.Token{{Name: "a", Secret: secret}, {Name: "b", Secret: secret}}, "a and b have the same token"},
 	} {
 		_, err := identity.NewTokens(test.tokens)
 		if err == nil || !strings.Contains(err.Error(), test.want) {

@@ -1,6 +1,10 @@
 package config
 
-import "github.com/ferrulehq/ferrule/internal/ferrule"
+import (
+	"fmt"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
 
 // Auth configures who may call over HTTP.
 type Auth struct {
@@ -23,6 +27,20 @@ type Token struct {
 	// Scopes and Devices limit it; empty for all but admin, and for all devices.
 	Scopes  []string `yaml:"scopes"`
 	Devices []string `yaml:"devices"`
+}
+
+// limits returns what the token permits at most.
+func (t Token) limits() (scopes ferrule.Scopes, devices string, err error) {
+	scopes = ferrule.LimitTo(ferrule.ScopeEndanger | ferrule.ScopeMetrics)
+	if t.Scopes != nil {
+		if scopes, err = ferrule.ParseScopes(t.Scopes); err != nil {
+			return 0, "", fmt.Errorf("scopes: %w", err)
+		}
+	}
+	if devices, err = ferrule.CheckDevicePatterns(t.Devices); err != nil {
+		return 0, "", fmt.Errorf("devices: %w", err)
+	}
+	return scopes, devices, nil
 }
 
 // AuthServer configures the gateway's own authorization server.

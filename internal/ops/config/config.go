@@ -336,14 +336,14 @@ func Parse(data []byte) (Config, error) {
 func (c Config) Check() error { return ferrule.MaskError(c.check()) }
 
 func (c Config) check() error {
-	if err := listenable(c.Listen, len(c.Auth.Tokens) > 0); err != nil {
+	if err := checkListen(c.Listen); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
 		return errors.New("tls: must have both cert and key, or neither")
 	}
-	if len(c.Agents.Hosts) > 0 && len(c.Auth.Tokens) == 0 {
-		return errors.New("agents.hosts: other machines reach the gateway under these names without a token; set auth.tokens")
+	if err := c.checkOpenLoopback(); err != nil {
+		return fmt.Errorf("agents.open_loopback: %w", err)
 	}
 	if err := c.Catalog().Check(); err != nil {
 		return fmt.Errorf("agents.%w", err)
@@ -354,6 +354,9 @@ func (c Config) check() error {
 	for i, t := range c.Auth.Tokens {
 		if (t.Token == "") == (t.File == "") {
 			return fmt.Errorf("auth.tokens[%d]: must have either token or file", i)
+		}
+		if _, _, err := t.limits(); err != nil {
+			return fmt.Errorf("auth.tokens[%d].%w", i, err)
 		}
 	}
 	if err := c.PolicyConfig().Check(); err != nil {
@@ -432,18 +435,30 @@ func (c Config) checkEndpoints() error {
 	return nil
 }
 
-// listenable returns an error for an address that other machines can reach, unless
-// callers need a token.
-func listenable(addr string, tokens bool) error {
+func checkListen(addr string) error {
 	if addr == "" {
 		return nil // no HTTP server
 	}
-	host, port, err := net.SplitHostPort(addr)
+	_, port, err := net.SplitHostPort(addr)
 	if _, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil {
 		return fmt.Errorf("must be HOST:PORT, got %q", ferrule.MaskURL(addr))
 	}
-	if ip := net.ParseIP(host); !tokens && host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return fmt.Errorf("%s can be reached from other machines without a token; set auth.tokens, or use 127.0.0.1", addr)
+	return nil
+}
+
+// checkOpenLoopback returns an error if other machines could call without a token: a proxy
+// passes their calls on as if they came from this one.
+func (c Config) checkOpenLoopback() error {
+	if !c.Agents.OpenLoopback {
+		return nil
+	}
+	host, _, _ := net.SplitHostPort(c.Listen)
+	ip := net.ParseIP(host)
+	switch {
+	case c.Listen != "" && host != "localhost" && (ip == nil || !ip.IsLoopback()):
+		return fmt.Errorf("other machines reach %s; set it to false, or use 127.0.0.1 in listen", c.Listen)
+	case len(c.Agents.Hosts) > 0:
+		return errors.New("other machines reach the gateway under the names in agents.hosts; set it to false, or remove agents.hosts")
 	}
 	return nil
 }

@@ -147,12 +147,13 @@ func TestParseRefuses(t *testing.T) {
 		{"retry: {min: 5s, max: 1s}\n", "retry: must be 0 < min <= max, got 5s and 1s"},
 		{"journal: {sync: never}\n", `journal.sync: must be always or an interval such as 5s, got "never"`},
 		{"journal: {sync: 1h}\n", "journal.sync: must be always, or an interval of at most a minute"},
-		{"listen: 0.0.0.0:80\n", "listen: 0.0.0.0:80 can be reached from other machines"},
+		{"listen: 0.0.0.0:80\nagents: {open_loopback: true}\n", "agents.open_loopback: other machines reach 0.0.0.0:80"},
+		{"listen: gateway.local:80\nagents: {open_loopback: true}\n", "agents.open_loopback: other machines reach gateway.local:80"},
 		{"listen: 127.0.0.1:http\n", `listen: must be HOST:PORT, got "127.0.0.1:http"`},
 		{"tls: {cert: a.pem}\n", "tls: must have both cert and key, or neither"},
-		{"agents: {hosts: [ferrule.example.com]}\n", "agents.hosts: other machines reach the gateway under these names without a token; set auth.tokens"},
-		{"auth: {tokens: [{name: a, token: 0123456789abcdef}]}\nagents: {hosts: ['https://h']}\n", `agents.hosts: must be names such as ferrule.example.com, without a port, got "https://h"`},
-		{"auth: {tokens: [{name: a, token: 0123456789abcdef}]}\nagents: {hosts: ['h:80']}\n", `agents.hosts: must be names`},
+		{"agents: {hosts: [ferrule.example.com], open_loopback: true}\n", "agents.open_loopback: other machines reach the gateway under the names in agents.hosts"},
+		{"agents: {hosts: ['https://h']}\n", `agents.hosts: must be names such as ferrule.example.com, without a port, got "https://h"`},
+		{"agents: {hosts: ['h:80']}\n", `agents.hosts: must be names`},
 		{"listen: here\n", `listen: must be HOST:PORT, got "here"`},
 		{"devices: {serial: [{port: COM3, baud: 1}]}\n", `devices.serial: port COM3: baud must be 50 to 12000000, got 1`},
 		{"devices: {serial: [{port: COM3, name: x}], tcp: [{address: 'a:2', name: x}]}\n", `devices: duplicate name "x"`},
@@ -295,15 +296,11 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestTokens checks that a public address needs tokens, in the config or in files.
+// TestTokens checks tokens in the config and in files.
 func TestTokens(t *testing.T) {
-	const open = "listen: 0.0.0.0:3377\n"
-	if _, err := config.Parse([]byte(open)); err == nil || !strings.Contains(err.Error(), "auth.tokens") {
-		t.Errorf("open address accepted: %v", err)
-	}
 	dir := t.TempDir()
 	file := filepath.Join(dir, "ferrule.yaml")
-	text := open + "auth:\n  tokens:\n    - {name: a, token: 0123456789abcdef}\n    - {name: b, file: b.token}\n"
+	text := "listen: 0.0.0.0:3377\nauth:\n  tokens:\n    - {name: a, token: 0123456789abcdef}\n    - {name: b, file: b.token, scopes: [change], devices: [lamp-*, robot]}\n"
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -321,10 +318,13 @@ func TestTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if who, err := tokens.Principal("fedcba9876543210"); err != nil || who.Name != "b" {
+	if who, err := tokens.Principal("fedcba9876543210"); err != nil || who.Name != "b" || who.Scopes.String() != "read change" || who.Devices != "lamp-*,robot" {
 		t.Errorf("%v, %v", who, err)
 	}
-	for _, bad := range []string{"{name: a}", "{name: a, token: x, file: y}"} {
+	if who, err := tokens.Principal("0123456789abcdef"); err != nil || who.Scopes.String() != "read change endanger metrics" || who.Devices != "" {
+		t.Errorf("%v, %v", who, err)
+	}
+	for _, bad := range []string{"{name: a}", "{name: a, token: x, file: y}", "{name: a, file: y, scopes: [write]}", "{name: a, file: y, devices: ['[']}"} {
 		if _, err := config.Parse([]byte("auth: {tokens: [" + bad + "]}\n")); err == nil || !strings.Contains(err.Error(), "auth.tokens[0]") {
 			t.Errorf("%s: %v", bad, err)
 		}

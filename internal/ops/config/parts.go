@@ -77,7 +77,11 @@ func (c Config) Tokens() (*identity.Tokens, error) {
 		if err != nil {
 			return nil, fmt.Errorf("auth.tokens[%d].file: %w", i, err)
 		}
-		tokens = append(tokens, identity.Token{Name: t.Name, Secret: secret})
+		scopes, devices, err := t.limits()
+		if err != nil {
+			return nil, fmt.Errorf("auth.tokens[%d].%w", i, err)
+		}
+		tokens = append(tokens, identity.Token{Name: t.Name, Secret: secret, Scopes: scopes, Devices: devices})
 	}
 	all, err := identity.NewTokens(tokens)
 	if err != nil {
