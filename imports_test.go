@@ -123,6 +123,10 @@ var importRules = map[string]importRule{
 	},
 	"internal/guard/halt":     {own: []string{"internal/ferrule"}, tests: []string{"internal/testenv/wait"}},
 	"internal/guard/identity": {own: []string{"internal/ferrule"}},
+	"internal/guard/issuer": {
+		own:   []string{"internal/ferrule", "internal/guard/identity", "internal/strictjson"},
+		third: []string{"github.com/coreos/go-oidc/v3", "github.com/go-jose/go-jose/v4", "golang.org/x/oauth2"},
+	},
 	"internal/guard/approval": {own: []string{"internal/ferrule", "internal/guard/records", "internal/ratelimit"}, tests: []string{"internal/pipeline"}},
 	"internal/guard/policy": {
 		own:   []string{"internal/ferrule"},
@@ -245,12 +249,12 @@ var importRules = map[string]importRule{
 	"internal/testenv/usb":          {tests: []string{"internal/testenv/uno"}},
 	"internal/testenv/wait":         {},
 	"internal/ops/config": {
-		own:   []string{"internal/ferrule", "internal/guard/approval", "internal/guard/identity", "internal/guard/policy", "internal/cluster", "internal/agent/catalog", "internal/device/dock", "internal/agent/server", "internal/agent/endpoint", "internal/measure/history", "internal/journal", "internal/ops/telemetry", "internal/device/overlay", "internal/pipeline", "internal/measure/poller", "internal/device/transport/inbound", "internal/device/transport/mqtt", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/device/transport/httpclient", "internal/device/transport/websocket"},
+		own:   []string{"internal/ferrule", "internal/guard/approval", "internal/guard/identity", "internal/guard/issuer", "internal/guard/policy", "internal/cluster", "internal/agent/catalog", "internal/device/dock", "internal/agent/server", "internal/agent/endpoint", "internal/measure/history", "internal/journal", "internal/ops/telemetry", "internal/device/overlay", "internal/pipeline", "internal/measure/poller", "internal/device/transport/inbound", "internal/device/transport/mqtt", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/device/transport/httpclient", "internal/device/transport/websocket"},
 		third: []string{"github.com/goccy/go-yaml"},
 	},
 	"internal/gateway": {
 		own: []string{
-			"internal/ferrule", "internal/guard/approval", "internal/guard/halt", "internal/guard/identity", "internal/guard/lease", "internal/guard/limits", "internal/guard/policy", "internal/guard/records", "internal/lifecycle", "internal/cluster", "internal/fleet", "internal/journal", "internal/pipeline",
+			"internal/ferrule", "internal/guard/approval", "internal/guard/halt", "internal/guard/identity", "internal/guard/issuer", "internal/guard/lease", "internal/guard/limits", "internal/guard/policy", "internal/guard/records", "internal/lifecycle", "internal/cluster", "internal/fleet", "internal/journal", "internal/pipeline",
 			"internal/agent/builtin", "internal/agent/catalog", "internal/agent/endpoint", "internal/agent/server",
 			"internal/device/dock", "internal/device/overlay", "internal/device/protocol", "internal/device/protocol/mcp", "internal/device/protocol/mcpu", "internal/device/protocol/xiaozhi", "internal/device/protocol/xiaozhi/provision",
 			"internal/device/transport", "internal/device/transport/httpclient", "internal/device/transport/inbound", "internal/device/transport/mqtt", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/device/transport/websocket",

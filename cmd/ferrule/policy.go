@@ -41,7 +41,8 @@ the configuration. A gateway does not start with rules that fail.`,
 }
 
 func (a *app) policyExplainCommand() *cobra.Command {
-	return &cobra.Command{
+	var groups []string
+	cmd := &cobra.Command{
 		Use:   "explain AGENT DEVICE TOOL [key=value | key:=json]...",
 		Short: "Show what the policy decides on a call, and why",
 		Long: `Ask the running gateway whether an agent may call a tool, and by which rule. Nothing is
@@ -60,7 +61,7 @@ person:NAME.`,
 			if err != nil {
 				return usageError{err}
 			}
-			in := builtin.ExplainPolicyInput{Who: args[0], Device: args[1], Tool: args[2], Arguments: builtin.Arguments(values)}
+			in := builtin.ExplainPolicyInput{Who: args[0], Groups: groups, Device: args[1], Tool: args[2], Arguments: builtin.Arguments(values)}
 			out, err := callGateway[builtin.ExplainPolicyOutput](cmd.Context(), a, "explain_policy", in)
 			switch {
 			case err != nil:
@@ -75,4 +76,6 @@ person:NAME.`,
 			return nil
 		},
 	}
+	cmd.Flags().StringSliceVar(&groups, "group", nil, "a `NAME` of a group that the caller's token or role puts it in")
+	return cmd
 }

@@ -3,6 +3,7 @@ package ferrule
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 )
@@ -329,12 +330,23 @@ func (c Client) Bounded() Client {
 	return Client{Clean(c.Name, MaxWord), Clean(c.Version, MaxWord), Clean(c.Protocol, MaxWord)}
 }
 
-// CanSee reports whether p may know about a device. Only people see pending
-// devices.
-func (p Principal) CanSee(d *Device) bool { return d.Trust != TrustPending || p.Role == Person }
+// CanSee reports whether p may know about a device: its credential is good for the device.
+// Only people see pending devices.
+func (p Principal) CanSee(d *Device) bool {
+	return (d.Trust != TrustPending || p.Role == Person) && p.Reaches(d)
+}
 
-// CanCall reports whether a tool is meant for callers with the role of p.
-func (p Principal) CanCall(t *Tool) bool { return !t.UserOnly || p.Role == Person }
+// CanCall reports whether a tool is meant for callers such as p. A tool for people is also
+// for an agent that the owner gave ScopeAdmin, for all devices.
+func (p Principal) CanCall(t *Tool) bool {
+	switch {
+	case !t.UserOnly || p.Role == Person:
+		return true
+	case p.Role != Agent || slices.Contains(forPersons, t.Name):
+		return false
+	}
+	return p.Scopes.Limits() && p.Scopes.Has(ScopeAdmin) && p.Devices == ""
+}
 
 // Role is the type of a Principal.
 type Role string

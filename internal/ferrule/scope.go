@@ -105,11 +105,28 @@ func (s *Scopes) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
+// answerTool is the gateway's tool that answers an approval. A person needs no more for it
+// than for the call that waits.
+const answerTool = "answer_approval"
+
+// forPersons are tools for people that no agent may call, whatever its scopes: they answer
+// for a person, or undo what protects one.
+var forPersons = []string{answerTool, "resume_devices", "accept_device"}
+
+// forwarders are tools of the gateway that only make other calls.
+var forwarders = []string{"call_many", "call_tool"}
+
+// Forwarders returns the names of the gateway's tools that only make other calls. Each of
+// those is decided by itself.
+func Forwarders() []string { return slices.Clone(forwarders) }
+
 // ScopeFor returns the scope that an operation needs.
 func ScopeFor(op Operation, tool *Tool) Scopes {
 	switch {
 	case op != CallTool:
 		return ScopeRead
+	case tool.UserOnly && tool.Name == answerTool:
+		return ScopeEndanger
 	case tool.UserOnly:
 		return ScopeAdmin
 	case tool.Effect == Reads:
@@ -119,6 +136,29 @@ func ScopeFor(op Operation, tool *Tool) Scopes {
 	}
 	return ScopeEndanger
 }
+
+// Lacks returns the scope that the caller does not have and needs for an operation, or 0.
+// Everybody may stop devices, and may use a tool that only makes other calls.
+func (p Principal) Lacks(dev *Device, op Operation, tool *Tool) Scopes {
+	need := ScopeFor(op, tool)
+	if dev.ID == GatewayID && op == CallTool {
+		switch {
+		case tool.Name == StopTool:
+			return 0
+		case slices.Contains(forwarders, tool.Name):
+			need = ScopeRead
+		}
+	}
+	if p.Scopes.Has(need) {
+		return 0
+	}
+	return need
+}
+
+// CanStepUp reports whether the caller's program can ask for more scopes by itself, because
+// its token is from an authorization server. Such a caller is shown what it lacks a scope
+// for.
+func (p Principal) CanStepUp() bool { return p.Auth == AuthOAuth || p.Auth == AuthIssuer }
 
 // Reaches reports whether the caller's credential is good for a device. The gateway itself
 // is always reached: what its tools do to devices is checked for each of them.

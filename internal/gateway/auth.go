@@ -8,13 +8,19 @@ import (
 // openAuth opens what callers over HTTP are authenticated with.
 func (g *Gateway) openAuth() (err error) {
 	g.loopback = newLoopback(g.parts.Config.Agents.OpenLoopback)
-	g.tokens, err = g.parts.Config.Tokens()
-	return err
+	if g.tokens, err = g.parts.Config.Tokens(); err != nil {
+		return err
+	}
+	return g.openIssuers()
 }
 
 // verifier checks the credentials of callers over HTTP.
 func (g *Gateway) verifier() identity.Verifier {
-	return identity.Any(g.tokens.Verify)
+	verifiers := []identity.Verifier{g.tokens.Verify}
+	for _, i := range g.issuers {
+		verifiers = append(verifiers, i.Verify)
+	}
+	return identity.Any(verifiers...)
 }
 
 // recordAccess records who was let in, and who was not.

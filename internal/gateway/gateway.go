@@ -45,6 +45,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/guard/approval"
 	"github.com/ferrulehq/ferrule/internal/guard/halt"
 	"github.com/ferrulehq/ferrule/internal/guard/identity"
+	"github.com/ferrulehq/ferrule/internal/guard/issuer"
 	"github.com/ferrulehq/ferrule/internal/guard/lease"
 	"github.com/ferrulehq/ferrule/internal/guard/limits"
 	"github.com/ferrulehq/ferrule/internal/guard/policy"
@@ -114,6 +115,7 @@ type Gateway struct {
 	Poller      *poller.Poller // nil if devices are not polled
 	tokens      *identity.Tokens
 	loopback    *loopback
+	issuers     []*issuer.Issuer
 	Agents      *server.Server
 	endpoints   []endpoint.Config
 	Endpoints   []*endpoint.Endpoint
@@ -361,6 +363,7 @@ func (g *Gateway) buildAgents() (err error) {
 	g.Agents = server.New(server.Parts{
 		Config: g.parts.Config.AgentsConfig(), Catalog: g.Catalog, Handle: g.entry(telemetry.EntryAgent),
 		SessionEnded: g.sessionEnded, Samples: g.Cluster, Verify: g.verifier(), Open: g.loopback.Open, Version: g.parts.Version, Log: g.parts.Log,
+		Origin: g.origin, AuthServers: g.authServers,
 	})
 	g.Cluster.Listen(g.handleEvent, ferrule.Notified)
 	return nil

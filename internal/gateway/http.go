@@ -20,13 +20,14 @@ func (g *Gateway) serveHTTP(ctx context.Context) error {
 	agents := g.Agents.Handler()
 	mux.Handle("GET /healthz", g.Agents.Guard(http.HandlerFunc(g.health)))
 	if metrics := g.Telemetry.Handler(); metrics != nil {
-		mux.Handle("GET /metrics", g.Agents.Protected(metrics))
+		mux.Handle("GET /metrics", g.Agents.Protected(ferrule.ScopeMetrics, metrics))
 	}
 	if g.parts.Config.Approvals.Webhook.Link != "" {
 		mux.Handle("/approvals/", g.Agents.Guard(g.Approvals)) // the link is the credential
 	}
 	mux.Handle("/mcp", agents)
 	mux.Handle("/mcp/", agents)
+	g.handleMetadata(mux)
 	web := &http.Server{
 		Handler:           mux,
 		ConnContext:       server.ConnContext,

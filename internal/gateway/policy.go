@@ -2,7 +2,9 @@ package gateway
 
 import (
 	"encoding/json"
+	"strings"
 
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/guard/policy"
 	"github.com/ferrulehq/ferrule/internal/local/control"
@@ -54,18 +56,21 @@ func (g *Gateway) replacePolicy(p *policy.Policy, done *control.Reloaded) {
 }
 
 // ExplainPolicy implements builtin.PolicyExplainer.
-func (g *Gateway) ExplainPolicy(who, device, tool string, args json.RawMessage) (v ferrule.Verdict, text string, err error) {
-	target, ok := g.Fleet.Target(device)
+func (g *Gateway) ExplainPolicy(in builtin.ExplainPolicyInput) (v ferrule.Verdict, text string, err error) {
+	tool := in.Tool
+	target, ok := g.Fleet.Target(in.Device)
 	if !ok {
-		return v, "", ferrule.UnknownDevice(device)
+		return v, "", ferrule.UnknownDevice(in.Device)
 	}
 	if target.Manifest == nil || target.Manifest.Tool(tool) == nil {
 		return v, "", ferrule.Errorf(ferrule.NotFound, "%s has no tool %q", target.Device.ID, ferrule.Clean(tool, ferrule.MaxToolName)).
 			WithHint("to see its tools, run `ferrule tools %s`", target.Device.ID)
 	}
 	target.Tool = target.Manifest.Tool(tool)
-	call := &ferrule.Call{Principal: policy.ParsePrincipal(who), Device: target.Device.ID, Tool: tool, Target: target}
-	if call.DecodedArgs, _, err = schema.DecodeArgs(args); err != nil {
+	who := policy.ParsePrincipal(in.Who)
+	who.Groups = strings.Join(in.Groups, ",")
+	call := &ferrule.Call{Principal: who, Device: target.Device.ID, Tool: tool, Target: target}
+	if call.DecodedArgs, _, err = schema.DecodeArgs(json.RawMessage(in.Arguments)); err != nil {
 		return v, "", ferrule.Errorf(ferrule.Invalid, "invalid arguments for %s on %s: %w", tool, target.Device.ID, err)
 	}
 	if !call.Principal.CanCall(target.Tool) {

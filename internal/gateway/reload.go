@@ -106,6 +106,7 @@ func (g *Gateway) reload() (done control.Reloaded, err error) {
 	running.Devices, running.Overlays, running.Auth, running.Agents.Hosts = next.cfg.Devices, next.cfg.Overlays, next.cfg.Auth, next.cfg.Agents.Hosts
 	running.Policy = next.cfg.Policy
 	running.Agents.OpenLoopback = running.Agents.OpenLoopback && next.cfg.Agents.OpenLoopback // a file that was cut short must not open it
+	running.Auth.Issuers = g.running.Auth.Issuers
 	if tls {
 		running.TLS = next.cfg.TLS
 	}

@@ -28,21 +28,39 @@ func newVisibility(policy shower) *visibility {
 }
 
 // Of implements control.Visibility. The gateway itself sees everything, and people see all
-// devices.
+// devices that their credential is good for. What a credential does not permit is hidden,
+// except from programs that can ask for more scopes.
 func (v *visibility) Of(who ferrule.Principal) ferrule.Visibility {
-	if v.policy == nil || who.Role == ferrule.Gateway {
+	if who.Role == ferrule.Gateway {
 		return ferrule.Visibility{}
 	}
-	version := v.policy.Version() // before the first question
-	if v.policy.ShowsAll(who) {
+	policy, version := v.policy, ""
+	if policy != nil {
+		version = policy.Version() // before the first question
+		if policy.ShowsAll(who) {
+			policy = nil
+		}
+	}
+	if policy == nil && !limited(who) {
 		return ferrule.Visibility{}
 	}
 	return ferrule.Visibility{
 		Shows: func(dev *ferrule.Device, op ferrule.Operation, tool *ferrule.Tool) bool {
-			return v.policy.Shows(who, dev, op, tool)
+			return who.Reaches(dev) && (who.CanStepUp() || who.Lacks(dev, op, tool) == 0) && (policy == nil || policy.Shows(who, dev, op, tool))
 		},
-		AllDevices: who.Role == ferrule.Person, Version: version,
+		// Lists are kept by caller, scopes and devices included, so the version is that of
+		// the policy alone.
+		AllDevices: who.Role == ferrule.Person && who.Devices == "", Version: version,
 	}
+}
+
+// limited reports whether a caller's credential hides anything from it.
+func limited(who ferrule.Principal) bool {
+	all := ferrule.ScopeEndanger // an agent is not shown tools for people
+	if who.Role == ferrule.Person {
+		all = ferrule.ScopeAdmin
+	}
+	return who.Devices != "" || !who.CanStepUp() && !who.Scopes.Has(all)
 }
 
 // Changed implements control.Visibility.

@@ -58,6 +58,9 @@ type Config struct {
 	// Left is called with a session some time after its stream of notifications has ended,
 	// if the client did not open another: the client is probably gone. It may be nil.
 	Left func(session string)
+	// Check is called with the body of each POST before the SDK gets it. If it returns false,
+	// it has answered the request. It may be nil.
+	Check func(w http.ResponseWriter, r *http.Request, body []byte) bool
 	// Idle is how long a session without a request and without an open stream is kept.
 	Idle time.Duration
 	// Events limits what is kept for clients that reconnect.
@@ -106,6 +109,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodPost {
 		var ok bool
 		if request, ok = readPosted(timed, r); !ok {
+			return
+		}
+		if h.config.Check != nil && !h.config.Check(timed, r, request.body) {
 			return
 		}
 	}

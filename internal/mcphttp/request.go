@@ -15,6 +15,7 @@ import (
 
 // posted is what the body of a POST says before the SDK decodes it.
 type posted struct {
+	body   []byte
 	id     json.RawMessage // of a single request; nil without one
 	method string          // of a single message, or the first one of a batch
 	batch  bool
@@ -40,6 +41,7 @@ func readPosted(w http.ResponseWriter, r *http.Request) (p posted, ok bool) {
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	p, err = parsePosted(body)
+	p.body = body
 	var duplicate *strictjson.DuplicateError
 	switch {
 	case errors.As(err, &duplicate):

@@ -16,8 +16,9 @@ func permitAll(*ferrule.Call) ferrule.Verdict {
 	return ferrule.Verdict{Ruling: ferrule.Permit, Reason: "no policy is configured"}
 }
 
-// authorize refuses what the policy forbids and stores the verdict in the call. If the node
-// that a call comes from requires approval, this node does not permit it without.
+// authorize refuses what the caller's credential does not permit, or the policy forbids, and
+// stores the verdict in the call. If the node that a call comes from requires approval, this
+// node does not permit it without.
 func authorize(policy Policy) stage {
 	if policy == nil {
 		policy = permitAll
@@ -27,6 +28,9 @@ func authorize(policy Policy) stage {
 			if call.Stops() {
 				call.Verdict = ferrule.Verdict{Ruling: ferrule.Permit, Reason: "everybody may stop devices"}
 				return next(ctx, call)
+			}
+			if err := withinScopes(call); err != nil {
+				return nil, err
 			}
 			before := call.Verdict
 			call.Verdict = policy(call)
@@ -45,6 +49,29 @@ func authorize(policy Policy) stage {
 			return nil, e
 		}
 	}
+}
+
+// withinScopes refuses a call that needs more than the caller's credential permits. The
+// gateway itself has none.
+func withinScopes(call *ferrule.Call) error {
+	who := call.Principal
+	lacks := who.Lacks(call.Target.Device, call.Operation, call.Target.Tool)
+	if lacks == 0 {
+		return nil
+	}
+	call.Verdict = ferrule.Verdict{Ruling: ferrule.Forbid, Reason: "it needs the scope " + lacks.String()}
+	has := who.Scopes.String()
+	if has == "" {
+		has = "none"
+	}
+	e := ferrule.Errorf(ferrule.Denied, "%s of %s needs the scope %s, and %s has only: %s", call.Tool, call.Device, lacks, who, has)
+	switch {
+	case who.CanStepUp():
+		return e.WithHint("log in again and ask for the scope %s; retrying without it does not help", lacks)
+	case who.Auth == ferrule.AuthLogin:
+		return e.WithHint("an owner of this gateway can give you another role with `ferrule people`")
+	}
+	return e.WithHint("retrying does not help. The owner of this gateway can give %s a token with that scope: `ferrule token --help`, or auth.tokens in the configuration", who.Name)
 }
 
 // reason returns the reason of a verdict; it is never empty.

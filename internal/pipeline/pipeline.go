@@ -8,7 +8,7 @@
 //	limit      refuses callers that call too often
 //	resolve    finds the device, the tool and the route; hides what the caller may not see
 //	validate   decodes and checks the arguments; lists all violations
-//	authorize  asks the policy
+//	authorize  checks the caller's scopes, and asks the policy
 //	approve    asks a person, if the policy requires it
 //	cache      answers from memory, if a recent answer is known
 //	deadline   limits the time of the call, including the wait in queues; checks the answer

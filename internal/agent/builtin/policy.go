@@ -2,7 +2,6 @@ package builtin
 
 import (
 	"context"
-	"encoding/json"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/schema"
@@ -12,7 +11,7 @@ import (
 type PolicyExplainer interface {
 	// ExplainPolicy returns the verdict on a call that is not made, and the source of the
 	// rule that decides.
-	ExplainPolicy(who, device, tool string, args json.RawMessage) (verdict ferrule.Verdict, text string, err error)
+	ExplainPolicy(call ExplainPolicyInput) (verdict ferrule.Verdict, text string, err error)
 }
 
 // Arguments are the arguments of another call.
@@ -21,6 +20,7 @@ type Arguments = schema.AnyObject
 // ExplainPolicyInput has the arguments of explain_policy.
 type ExplainPolicyInput struct {
 	Who       string    `json:"who" jsonschema:"name of an agent, or person:NAME"`
+	Groups    []string  `json:"groups,omitempty" jsonschema:"groups that the caller's token or role puts it in"`
 	Device    string    `json:"device" jsonschema:"ID of the device"`
 	Tool      string    `json:"tool" jsonschema:"name of the tool"`
 	Arguments Arguments `json:"arguments,omitempty" jsonschema:"arguments of the call"`
@@ -38,7 +38,7 @@ type ExplainPolicyOutput struct {
 func ExplainPolicy(policy PolicyExplainer) Tool {
 	const text = "Says whether the policy permits a call, and by which rule. The call is not made."
 	return Typed("explain_policy", text, ferrule.Reads, func(_ context.Context, _ *ferrule.Call, in ExplainPolicyInput) (ExplainPolicyOutput, error) {
-		v, rule, err := policy.ExplainPolicy(in.Who, in.Device, in.Tool, json.RawMessage(in.Arguments))
+		v, rule, err := policy.ExplainPolicy(in)
 		return ExplainPolicyOutput{string(v.Ruling), v.Reason, v.Rule, rule}, err
 	}).ForPeople()
 }

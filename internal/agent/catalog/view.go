@@ -125,6 +125,20 @@ func (v View) Shows(id string, op ferrule.Operation, name string) bool {
 	return e != nil && e.manifest != nil && v.seen.Item(e.device, e.manifest, op, name)
 }
 
+// Tool returns a device, and its tool with that own name. The tool is nil if it cannot be
+// used, or is not shown.
+func (v View) Tool(id, name string) (*ferrule.Device, *ferrule.Tool) {
+	e := v.entry(id)
+	if e == nil || e.manifest == nil {
+		return nil, nil
+	}
+	t := e.manifest.Tool(name)
+	if t == nil || t.Quarantine != "" || !v.who.CanCall(t) || !v.seen.Tool(e.device, t) {
+		return e.device, nil
+	}
+	return e.device, t
+}
+
 // Of returns the tools of one device under their own names, made portable for all
 // clients. It is empty unless the device is online.
 func (v View) Of(id string) []ferrule.Offer {

@@ -2,20 +2,16 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"net"
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
-	sdkauth "github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
-	"github.com/ferrulehq/ferrule/internal/guard/identity"
 	"github.com/ferrulehq/ferrule/internal/mcphttp"
 )
 
@@ -24,25 +20,7 @@ func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/mcp", s.http)
 	mux.Handle("/mcp/devices/{device}", s.knownDevice(s.http))
-	return s.Protected(mux)
-}
-
-// Protected requires a token, unless loopback is open, and refuses pages of other sites. It
-// does so before a response can say what exists here.
-func (s *Server) Protected(next http.Handler) http.Handler {
-	next = accepted(next)
-	withToken := sdkauth.RequireBearerToken(s.verify, &sdkauth.RequireBearerTokenOptions{AllowMissingExpiration: true})(identified(next))
-	return closing(s.Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if valid, open := s.openTo(r); open {
-			serveWhile(valid, next, w, r)
-			return
-		}
-		if r.Header.Get("Authorization") == "" {
-			http.Error(w, noToken, http.StatusUnauthorized)
-			return
-		}
-		withToken.ServeHTTP(w, r)
-	})))
+	return s.Protected(ferrule.ScopeRead, mux)
 }
 
 // serveWhile serves a request. If it is for a stream of notifications, the stream ends
@@ -77,29 +55,6 @@ func (s *Server) servers() iter.Seq[*mcp.Server] {
 			}
 		}
 	}
-}
-
-// verify returns the principal of a token. The response to a wrong one is delayed.
-func (s *Server) verify(ctx context.Context, token string, r *http.Request) (*sdkauth.TokenInfo, error) {
-	c, err := s.parts.Verify(ctx, token, identity.Request{From: mcphttp.Hostname(r.RemoteAddr), Time: time.Now()})
-	if errors.Is(err, identity.ErrUnknown) {
-		s.wrong.wait(ctx, r.RemoteAddr)
-		return nil, fmt.Errorf("%w: %w", sdkauth.ErrInvalidToken, err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &sdkauth.TokenInfo{UserID: c.Who.Name, Extra: map[string]any{"who": c.Who, "valid": c.Valid}}, nil
-}
-
-// identified stores the principal of a verified token in the context.
-func identified(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		info := sdkauth.TokenInfoFromContext(r.Context())
-		who, _ := info.Extra["who"].(ferrule.Principal)
-		valid, _ := info.Extra["valid"].(context.Context)
-		serveWhile(valid, next, w, r.WithContext(context.WithValue(r.Context(), callerKey{}, who)))
-	})
 }
 
 // knownDevice answers 404 for devices that agents may not know. A session that exists

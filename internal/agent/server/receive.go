@@ -25,6 +25,7 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 				result, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprintf("the gateway failed at this request: %v", r)}
 			}
 		}()
+		ctx = ofToken(ctx, req)
 		ctx = context.WithValue(context.WithValue(ctx, clientKey{}, clientOf(req)), httpSessionKey{}, req.GetSession())
 		if ready := v.server.parts.Ready; ready != nil && looks(req) {
 			ready(ctx, client(ctx))
@@ -78,6 +79,17 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 		}
 		return result, err
 	}
+}
+
+// ofToken returns the context of the principal whose token came with a request. In a session,
+// the context is that of its first request, whose token may have had other scopes.
+func ofToken(ctx context.Context, req mcp.Request) context.Context {
+	if extra := req.GetExtra(); extra != nil && extra.TokenInfo != nil {
+		if who, ok := extra.TokenInfo.Extra[whoExtra].(ferrule.Principal); ok {
+			return context.WithValue(ctx, callerKey{}, who)
+		}
+	}
+	return ctx
 }
 
 // looks reports whether the answer to a request depends on what its caller sees.

@@ -23,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"regexp"
 	"sync"
@@ -95,6 +96,12 @@ type Parts struct {
 	// Open reports whether agents on this machine need no credential over HTTP, and until
 	// when. If it is nil, they do not.
 	Open func() (valid context.Context, open bool)
+	// Origin returns the origin at which a caller reaches the gateway. If it is nil, the
+	// request says so.
+	Origin func(r *http.Request) string
+	// AuthServers returns the issuers of authorization servers from which agents get tokens
+	// for an origin; nil if there is none.
+	AuthServers func(origin string) []string
 	// SessionEnded is called with the Session of calls whose agent is gone, perhaps more
 	// than once; it may be nil.
 	SessionEnded func(session string)
@@ -133,11 +140,17 @@ func New(p Parts) *Server {
 	if p.Open == nil {
 		s.parts.Open = func() (context.Context, bool) { return context.Background(), true }
 	}
+	if p.Origin == nil {
+		s.parts.Origin = func(r *http.Request) string { return mcphttp.Origin("", r) }
+	}
+	if p.AuthServers == nil {
+		s.parts.AuthServers = func(string) []string { return nil }
+	}
 	s.SetHosts(p.Config.Hosts)
 	s.stop, s.halt = context.WithCancel(context.Background())
 	s.http = mcphttp.New(mcphttp.Config{
 		Server: s.serverFor, Servers: s.servers, MaxSessions: p.Config.Sessions, Idle: p.Config.Idle,
-		Left:   s.sessionLeft,
+		Left: s.sessionLeft, Check: s.stepUp,
 		Caller: agentName, MaxPerCaller: p.Config.SessionsPerAgent,
 		Events: eventLimits, AnyHost: true, Log: s.sdkLog, // Guard checks the host
 	})

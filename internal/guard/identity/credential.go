@@ -43,14 +43,20 @@ type Request struct {
 // that another one can be asked.
 type Verifier func(ctx context.Context, credential string, r Request) (Credential, error)
 
-// Any asks verifiers one after the other, until one knows the credential.
+// Any asks verifiers one after the other, until one knows the credential. If none does, the
+// error is that of the one which says most about it.
 func Any(verifiers ...Verifier) Verifier {
 	return func(ctx context.Context, credential string, r Request) (Credential, error) {
+		unknown := ErrUnknown
 		for _, verify := range verifiers {
-			if c, err := verify(ctx, credential, r); !errors.Is(err, ErrUnknown) {
+			c, err := verify(ctx, credential, r)
+			if !errors.Is(err, ErrUnknown) {
 				return c, err
 			}
+			if err != ErrUnknown {
+				unknown = err
+			}
 		}
-		return Credential{}, ErrUnknown
+		return Credential{}, unknown
 	}
 }

@@ -98,3 +98,29 @@ func TestInvalidTokens(t *testing.T) {
 		}
 	}
 }
+
+// TestAny: verifiers are asked until one knows a credential; if none does, the reason is kept.
+func TestAny(t *testing.T) {
+	why := fmt.Errorf("%w: not signed", identity.ErrUnknown)
+	down := errors.New("nobody can tell")
+	answers := func(err error) identity.Verifier {
+		return func(context.Context, string, identity.Request) (identity.Credential, error) {
+			return identity.Credential{Device: "lamp"}, err
+		}
+	}
+	for want, errs := range map[error][]error{
+		nil:                  {identity.ErrUnknown, nil, down},
+		identity.ErrUnknown:  {identity.ErrUnknown, identity.ErrUnknown},
+		why:                  {identity.ErrUnknown, why, identity.ErrUnknown},
+		identity.ErrAudience: {why, identity.ErrAudience, nil},
+		down:                 {identity.ErrUnknown, down, nil},
+	} {
+		var all []identity.Verifier
+		for _, err := range errs {
+			all = append(all, answers(err))
+		}
+		if _, err := identity.Any(all...)(t.Context(), "x", identity.Request{}); err != want {
+			t.Errorf("%v: got %v", errs, err)
+		}
+	}
+}

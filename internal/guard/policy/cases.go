@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/goccy/go-yaml"
@@ -18,6 +19,7 @@ import (
 type testCase struct {
 	Who       string            `yaml:"who"`
 	Auth      ferrule.Auth      `yaml:"auth"`
+	Groups    []string          `yaml:"groups"`
 	User      string            `yaml:"user"`
 	Via       string            `yaml:"via"`
 	Device    string            `yaml:"device"`
@@ -147,7 +149,7 @@ func (c testCase) call() (*ferrule.Call, time.Time, error) {
 		return nil, now, err
 	}
 	who := ParsePrincipal(c.Who)
-	who.Auth, who.User = c.Auth, c.User
+	who.Auth, who.User, who.Groups = c.Auth, c.User, strings.Join(c.Groups, ",")
 	return &ferrule.Call{
 		Principal: who, Via: c.Via, Device: c.Device, Operation: op, Tool: c.Tool, DecodedArgs: args,
 		Target: ferrule.Target{

@@ -29,10 +29,10 @@ var Schema []byte
 // checker checks rules against the schema and the configured groups.
 type checker struct {
 	schema *resolved.Schema
-	groups map[string][]string
+	cfg    Config
 }
 
-func newChecker(groups map[string][]string) (*checker, error) {
+func newChecker(cfg Config) (*checker, error) {
 	var s schema.Schema
 	if err := s.UnmarshalCedar(Schema); err != nil {
 		return nil, fmt.Errorf("reading the schema: %w", err)
@@ -41,7 +41,7 @@ func newChecker(groups map[string][]string) (*checker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the schema: %w", err)
 	}
-	return &checker{r, groups}, nil
+	return &checker{r, cfg}, nil
 }
 
 // rule returns an error if a rule uses what is not in the schema, or uses it wrongly.
@@ -100,8 +100,8 @@ func (c *checker) entity(uid types.EntityUID) error {
 			return fmt.Errorf("%q is never a label; write Label::\"%s=VALUE\"", id, id)
 		}
 	case typeGroup:
-		if _, ok := c.groups[id]; !ok {
-			return fmt.Errorf("group %q is not in policy.groups of ferrule.yaml", id)
+		if _, ok := c.cfg.Groups[id]; !ok && !slices.Contains(c.cfg.Claimed, id) {
+			return fmt.Errorf("group %q is not in policy.groups of ferrule.yaml, and no issuer in auth.issuers gives it to anybody", id)
 		}
 	case typePreset:
 		if rank(id) < 0 {

@@ -36,7 +36,7 @@ func FuzzRules(f *testing.F) {
 		f.Add(text)
 	}
 	cfg := Config{Preset: ReadOnly, Groups: map[string][]string{"g": {"a"}}, Node: "here"}
-	check, err := newChecker(cfg.Groups)
+	check, err := newChecker(cfg)
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -67,6 +67,7 @@ func randomCall(r *rand.Rand) *ferrule.Call {
 		fmt.Sprintf("device%d", n), fmt.Sprintf("tool%d", r.IntN(5)), ferrule.Effect(pick("reads", "changes", "endangers")), args)
 	c.Via = pick("", "", "node1", "node2")
 	c.Principal.Auth = ferrule.Auth(pick("token", "stdio", ""))
+	c.Principal.Groups = pick("", "", "group1", "group2,group3", "group4,nobody")
 	c.Operation = ferrule.Operation(pick("", "", "", "read", "prompt", "subscribe"))
 	d := c.Target.Device
 	d.Labels = map[string]string{"room": fmt.Sprint(r.IntN(300))}
@@ -91,7 +92,7 @@ func largeConfig() Config {
 // loadRules returns a policy with rules that are not checked for being shadowed.
 func loadRules(t testing.TB, cfg Config, text string) *Policy {
 	t.Helper()
-	check, err := newChecker(cfg.Groups)
+	check, err := newChecker(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

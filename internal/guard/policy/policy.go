@@ -41,6 +41,10 @@ type Config struct {
 	Agents map[string]string
 	// Groups has the members of groups: names of agents, or person:NAME.
 	Groups map[string][]string
+	// Claimed are groups that a caller may also be in by its credential: roles of people, and
+	// those that the owner mapped groups of an issuer to. One that is in Groups is the same
+	// group.
+	Claimed []string
 	// Dir is the directory of rules and tests; empty for none. It need not exist, unless
 	// Required is set.
 	Dir      string
@@ -104,7 +108,7 @@ func Load(cfg Config) (*Policy, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, fmt.Errorf("policy.%w", err)
 	}
-	check, err := newChecker(cfg.Groups)
+	check, err := newChecker(cfg)
 	if err != nil {
 		return nil, err
 	}

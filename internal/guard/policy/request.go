@@ -102,8 +102,14 @@ func (p *Policy) newRequest(who ferrule.Principal, via string, dev subject, op f
 		q.principal = types.NewEntityUID(typeAgent, id)
 		q.principals = append(q.principals, types.NewEntityUID(typePreset, types.String(p.preset(who.Name))))
 	}
-	for _, group := range p.memberOf[q.principal] {
+	groups := p.memberOf[q.principal]
+	for _, group := range groups {
 		q.principals = append(q.principals, types.NewEntityUID(typeGroup, types.String(group)))
+	}
+	for group := range strings.SplitSeq(who.Groups, ",") {
+		if group != "" && !slices.Contains(groups, group) {
+			q.principals = append(q.principals, types.NewEntityUID(typeGroup, types.String(group)))
+		}
 	}
 	if via == "" {
 		via = p.cfg.Node

@@ -157,5 +157,6 @@ func (p *Policy) agentsIn(s scope) (agents []string) {
 
 // principalsUnknown reports whether a scope may include any agent.
 func (p *Policy) principalsUnknown(s scope) bool {
-	return s.is != typePerson && (s.entity == (types.EntityUID{}) || s.entity.Type == typeNode)
+	claimed := s.entity.Type == typeGroup && slices.Contains(p.cfg.Claimed, string(s.entity.ID))
+	return s.is != typePerson && (s.entity == (types.EntityUID{}) || s.entity.Type == typeNode || claimed)
 }

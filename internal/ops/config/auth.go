@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/guard/issuer"
 )
 
 // Auth configures who may call over HTTP.
@@ -79,4 +80,44 @@ type Issuer struct {
 	ClientID         string         `yaml:"client_id"`
 	ClientSecret     ferrule.Secret `yaml:"client_secret"`
 	ClientSecretFile string         `yaml:"client_secret_file"`
+}
+
+// IssuerConfigs returns the configs of external issuers, with secrets read from files.
+func (c Config) IssuerConfigs() (all []issuer.Config, err error) {
+	for i, entry := range c.Auth.Issuers {
+		out := entry.config()
+		if out.ClientSecret, err = readSecret(entry.ClientSecret, entry.ClientSecretFile); err != nil {
+			return nil, fmt.Errorf("auth.issuers[%d].client_secret_file: %w", i, err)
+		}
+		all = append(all, out)
+	}
+	return all, nil
+}
+
+func (i Issuer) config() issuer.Config {
+	return issuer.Config{
+		Name: i.Name, URL: i.URL, Audience: i.Audience, CA: i.CA, GroupsClaim: i.GroupsClaim, Groups: i.Groups, ClientID: i.ClientID, ClientSecret: i.ClientSecret,
+	}
+}
+
+// checkIssuers checks the external issuers, except for what is in files.
+func (c Config) checkIssuers() error {
+	names, urls := make(map[string]bool), make(map[string]bool)
+	for i, entry := range c.Auth.Issuers {
+		if err := entry.config().Check(); err != nil {
+			return fmt.Errorf("auth.issuers[%d].%w", i, err)
+		}
+		switch {
+		case names[entry.Name]:
+			return fmt.Errorf("auth.issuers[%d].name: %s is the name of another issuer", i, entry.Name)
+		case urls[entry.URL]:
+			return fmt.Errorf("auth.issuers[%d].url: another issuer has this URL", i)
+		case entry.ClientSecret != "" && entry.ClientSecretFile != "":
+			return fmt.Errorf("auth.issuers[%d]: must have client_secret or client_secret_file, not both", i)
+		case entry.ClientSecretFile != "" && entry.ClientID == "":
+			return fmt.Errorf("auth.issuers[%d].client_secret_file: needs client_id", i)
+		}
+		names[entry.Name], urls[entry.URL] = true, true
+	}
+	return nil
 }

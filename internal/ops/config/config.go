@@ -359,6 +359,9 @@ func (c Config) check() error {
 			return fmt.Errorf("auth.tokens[%d].%w", i, err)
 		}
 	}
+	if err := c.checkIssuers(); err != nil {
+		return err
+	}
 	if err := c.PolicyConfig().Check(); err != nil {
 		return fmt.Errorf("policy.%w", err)
 	}

@@ -360,3 +360,40 @@ func TestEndpoints(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
+
+// TestIssuers: external issuers are checked, and their secrets come from files.
+func TestIssuers(t *testing.T) {
+	for text, want := range map[string]string{
+		"[{name: a, url: 'https://a'}, {name: b, url: 'https://b'}]":                           "",
+		"[{name: oauth, url: 'https://a'}]":                                                    "auth.issuers[0].name: oauth is the name of other callers",
+		"[{url: 'https://a'}]":                                                                 "auth.issuers[0].name: ",
+		"[{name: a, url: 'http://a'}]":                                                         "auth.issuers[0].url: must begin with https://",
+		"[{name: a, url: 'https://a'}, {name: a, url: 'https://b'}]":                           "auth.issuers[1].name: a is the name of another issuer",
+		"[{name: a, url: 'https://a'}, {name: b, url: 'https://a'}]":                           "auth.issuers[1].url: another issuer has this URL",
+		"[{name: a, url: 'https://a', groups: {x: y}}]":                                        "auth.issuers[0].groups: need groups_claim",
+		"[{name: a, url: 'https://a', client_id: x, client_secret: s, client_secret_file: f}]": "auth.issuers[0]: must have client_secret or client_secret_file, not both",
+		"[{name: a, url: 'https://a', client_secret_file: f}]":                                 "auth.issuers[0].client_secret_file: needs client_id",
+	} {
+		_, err := config.Parse([]byte("auth: {issuers: " + text + "}\n"))
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v", text, err)
+		}
+	}
+	path := filepath.Join(t.TempDir(), "ferrule.yaml")
+	write(t, path, "auth: {issuers: [{name: a, url: 'https://a', client_id: x, client_secret_file: a.secret, ca: ca.pem, groups_claim: groups, groups: {Staff: operator, Lab: lab}}]}\n")
+	c, err := config.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.IssuerConfigs(); err == nil || !strings.HasPrefix(err.Error(), "auth.issuers[0].client_secret_file: ") {
+		t.Errorf("without the file: %v", err)
+	}
+	write(t, filepath.Join(filepath.Dir(path), "a.secret"), secret+"\n")
+	all, err := c.IssuerConfigs()
+	if err != nil || len(all) != 1 || all[0].ClientSecret != secret || all[0].CA != filepath.Join(filepath.Dir(path), "ca.pem") || all[0].Groups["Staff"] != "operator" {
+		t.Errorf("got %+v, %v", all, err)
+	}
+	if got := c.PolicyConfig().Claimed; !reflect.DeepEqual(got, []string{"lab", "operator", "owner", "viewer"}) {
+		t.Errorf("rules may name the groups %v", got)
+	}
+}

@@ -2,15 +2,13 @@ package config
 
 import (
 	"cmp"
+	"maps"
 	"os"
+	"slices"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/guard/policy"
 )
-
-// forwarders are the gateway's tools that only make other calls. The policy decides on each
-// of those.
-var forwarders = []string{"call_many", "call_tool"}
 
 // alwaysPermitted are the gateway's tools that no rule can forbid.
 var alwaysPermitted = []string{ferrule.StopTool}
@@ -24,11 +22,19 @@ type Policy struct {
 	Dir string `yaml:"dir"`
 }
 
+// roles are the roles of people, which are groups of the policy.
+var roles = []string{"viewer", "operator", "owner"}
+
 // PolicyConfig returns the config of the policy.
 func (c Config) PolicyConfig() policy.Config {
+	claimed := slices.Clone(roles)
+	for _, issuer := range c.Auth.Issuers {
+		claimed = slices.AppendSeq(claimed, maps.Values(issuer.Groups))
+	}
+	slices.Sort(claimed)
 	return policy.Config{
-		Preset: c.Policy.Preset, Agents: c.Policy.Agents, Groups: c.Policy.Groups, Dir: c.Policy.Dir, Node: c.ClusterConfig().Node,
-		Forwarders: forwarders, Always: alwaysPermitted,
+		Preset: c.Policy.Preset, Agents: c.Policy.Agents, Groups: c.Policy.Groups, Claimed: slices.Compact(claimed), Dir: c.Policy.Dir, Node: c.ClusterConfig().Node,
+		Forwarders: ferrule.Forwarders(), Always: alwaysPermitted,
 	}
 }
 

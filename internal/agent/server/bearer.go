@@ -1,0 +1,163 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	sdkauth "github.com/modelcontextprotocol/go-sdk/auth"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/guard/identity"
+	"github.com/ferrulehq/ferrule/internal/mcphttp"
+)
+
+// The SDK's own check of tokens answers without an error code, has the same scopes for all
+// addresses, and judges scopes before expiry, so agents could not recover by themselves.
+
+// maxToken is the limit of a token, in bytes.
+const maxToken = 8 << 10
+
+// askFor are the scopes that an agent without a token is told to ask for. A person may grant
+// less, and the agent can ask for more when it needs that.
+var askFor = ferrule.LimitTo(ferrule.ScopeChange)
+
+// refusal is why a request is not served, in the terms of RFC 6750.
+type refusal struct {
+	status int
+	code   string         // empty if no token came
+	scopes ferrule.Scopes // to ask for
+	text   string         // for people
+}
+
+// Protected requires a token with a scope, and refuses pages of other sites. It does so
+// before a response can say what exists here.
+func (s *Server) Protected(needs ferrule.Scopes, next http.Handler) http.Handler {
+	next = accepted(next)
+	known := withTokenInfo(next)
+	return closing(s.Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if valid, open := s.openTo(r); open {
+			serveWhile(valid, next, w, r)
+			return
+		}
+		c, refused := s.authenticate(r, needs)
+		if refused != nil {
+			s.refuse(w, r, refused)
+			return
+		}
+		// A session belongs to its principal, whatever token it has now, and to the device
+		// of that token: another one could reach more through the session.
+		info := &sdkauth.TokenInfo{UserID: c.Who.String() + " " + c.Device, Extra: map[string]any{whoExtra: c.Who}}
+		ctx := context.WithValue(context.WithValue(r.Context(), callerKey{}, c.Who), tokenInfoKey{}, info)
+		serveWhile(c.Valid, known, w, r.WithContext(ctx))
+	})))
+}
+
+// whoExtra is the key of the principal in the SDK's TokenInfo.
+const whoExtra = "who"
+
+// tokenInfoKey is the context key of what the SDK is told about a token.
+type tokenInfoKey struct{}
+
+// withTokenInfo tells the SDK who calls. Only its own check of tokens can do that.
+func withTokenInfo(next http.Handler) http.Handler {
+	known := func(ctx context.Context, _ string, _ *http.Request) (*sdkauth.TokenInfo, error) {
+		info, _ := ctx.Value(tokenInfoKey{}).(*sdkauth.TokenInfo)
+		return info, nil
+	}
+	return sdkauth.RequireBearerToken(known, &sdkauth.RequireBearerTokenOptions{AllowMissingExpiration: true})(next)
+}
+
+// authenticate returns the credential of a request that has a scope, or why it is refused.
+func (s *Server) authenticate(r *http.Request, needs ferrule.Scopes) (c identity.Credential, refused *refusal) {
+	token, refused := bearerToken(r)
+	if refused != nil {
+		return c, refused
+	}
+	path, device := resourceOf(r.URL.Path)
+	c, err := s.parts.Verify(r.Context(), token, identity.Request{Resource: s.parts.Origin(r) + path, From: mcphttp.Hostname(r.RemoteAddr), Time: time.Now()})
+	if err == nil && c.Device != "" && c.Device != device {
+		err = identity.ErrAudience
+	}
+	switch {
+	case errors.Is(err, identity.ErrUnknown):
+		s.wrong.wait(r.Context(), r.RemoteAddr)
+		return c, &refusal{http.StatusUnauthorized, "invalid_token", askFor,
+			"the token is wrong, or was revoked; nothing was called. Use another token, or log in again. The owner of this gateway creates tokens with `ferrule token add`"}
+	case errors.Is(err, identity.ErrExpired):
+		return c, &refusal{http.StatusUnauthorized, "invalid_token", askFor, "the token has expired; nothing was called. Log in again, or ask the owner of this gateway for a new token"}
+	case errors.Is(err, identity.ErrAudience):
+		return c, &refusal{http.StatusUnauthorized, "invalid_token", askFor, "the token was made for another address, so it is not accepted here; nothing was called. Log in again at this address"}
+	case err != nil:
+		s.parts.Log.Debug("token not checked", "err", err)
+		return c, &refusal{http.StatusServiceUnavailable, "", 0, "the gateway cannot check the token now, because it cannot reach the issuer; nothing was called. Try again in a few seconds"}
+	case !c.Who.Scopes.Has(needs):
+		return c, &refusal{http.StatusForbidden, "insufficient_scope", ferrule.LimitTo(needs | c.Who.Scopes), "this address needs a token with the scope " + needs.String()}
+	}
+	if id := s.currentID(c.Device); c.Device != "" && c.Who.Reaches(&ferrule.Device{ID: id}) {
+		c.Who.Devices = id // the address hides other devices, and the pipeline must refuse them
+	}
+	return c, nil
+}
+
+// bearerToken returns the token of a request. A token in the URL is ignored: it would get
+// into logs and histories.
+func bearerToken(r *http.Request) (token string, refused *refusal) {
+	all := r.Header.Values("Authorization")
+	words := strings.Fields(r.Header.Get("Authorization"))
+	switch {
+	case len(words) == 0 || !strings.EqualFold(words[0], "Bearer"):
+		return "", &refusal{http.StatusUnauthorized, "", askFor, noToken}
+	case len(all) != 1 || len(words) != 2 || len(words[1]) > maxToken:
+		return "", &refusal{http.StatusBadRequest, "invalid_request", 0,
+			"the header Authorization must be `Bearer TOKEN`, with one token. If the token comes from a variable, check that it is set"}
+	}
+	return words[1], nil
+}
+
+// resourceOf returns the path of the protected resource that a request is for, and its
+// device; the device is empty for the whole fleet.
+func resourceOf(path string) (resource, device string) {
+	const fleet, devices = "/mcp", "/mcp/devices/"
+	if device, ok := strings.CutPrefix(path, devices); ok && device != "" && !strings.Contains(device, "/") {
+		return path, device
+	}
+	return fleet, ""
+}
+
+// refuse answers a request that is not served. The header says what a program can do about
+// it, and the body what a person can do.
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, why *refusal) {
+	var params []string
+	add := func(name, value string) { params = append(params, name+`="`+strings.Map(quotable, value)+`"`) }
+	if why.code != "" {
+		add("error", why.code)
+	}
+	if why.scopes != 0 && strings.HasPrefix(r.URL.Path, "/mcp") {
+		if origin := s.parts.Origin(r); len(s.parts.AuthServers(origin)) > 0 {
+			path, _ := resourceOf(r.URL.Path)
+			add("scope", why.scopes.String())
+			add("resource_metadata", origin+MetadataPath+path)
+		}
+	}
+	switch why.status {
+	case http.StatusServiceUnavailable:
+		w.Header().Set("Retry-After", "5")
+	case http.StatusForbidden:
+		add("error_description", why.text)
+		fallthrough
+	default:
+		w.Header().Set("WWW-Authenticate", strings.TrimSpace("Bearer "+strings.Join(params, ", ")))
+	}
+	http.Error(w, why.text, why.status)
+}
+
+// quotable replaces what must not be in a parameter of the header WWW-Authenticate.
+func quotable(c rune) rune {
+	if c < ' ' || c > '~' || c == '"' || c == '\\' {
+		return '_'
+	}
+	return c
+}
