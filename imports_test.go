@@ -236,6 +236,7 @@ var importRules = map[string]importRule{
 		tests: []string{"internal/ferrule", "internal/device/protocol", "internal/device/protocol/xiaozhi", "internal/device/protocol/xiaozhi/provision", "internal/device/transport", "internal/device/transport/mqtt", "internal/device/transport/websocket"},
 	},
 	"internal/testenv/natscluster": {own: []string{"internal/ops/localca"}, tests: []string{"github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2"}},
+	"internal/testenv/browser":     {own: []string{"internal/testenv/wait"}},
 	"internal/testenv/collector":   {third: []string{"go.opentelemetry.io/collector"}}, // a module of its own
 	"internal/testenv/idle": { // a module of its own
 		third: []string{"github.com/gobwas/ws", "github.com/gorilla/websocket", "github.com/coder/websocket", "github.com/lxzan/gws"},
