@@ -265,6 +265,7 @@ var importRules = map[string]importRule{
 			"internal/local/control", "internal/local/datadir", "internal/local/stdio",
 			"internal/measure/history", "internal/measure/plot", "internal/measure/poller", "internal/measure/query",
 			"internal/ops/config", "internal/ops/localca", "internal/ops/telemetry", "internal/schema",
+			"internal/mcphttp", "internal/ratelimit",
 		},
 		tests: []string{"internal/testenv/wait"},
 	},

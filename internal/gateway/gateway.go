@@ -98,6 +98,7 @@ type Gateway struct {
 	Telemetry   *telemetry.Telemetry
 	Devices     *dock.Store
 	Journal     *journal.Journal
+	access      *access
 	overlays    *overlay.Cache
 	Fleet       *fleet.Fleet
 	Cluster     *cluster.Cluster
@@ -203,6 +204,7 @@ func (g *Gateway) openJournal() error {
 		return err
 	}
 	g.Journal.OnSync(g.Telemetry.Synced)
+	g.access = newAccess(accessParts{Journal: g.Journal, Count: g.Telemetry.Accessed, Log: g.parts.Log})
 	return nil
 }
 
@@ -518,6 +520,9 @@ func (g *Gateway) Close() error {
 	}
 	if g.People != nil {
 		errs = append(errs, g.People.Close())
+	}
+	if g.access != nil {
+		g.access.close()
 	}
 	if g.Journal != nil {
 		errs = append(errs, g.Journal.Close())

@@ -65,14 +65,19 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// HostOf returns the host of an address with a port. Addresses that are not of IP share
-// one.
+// HostOf returns the host of an address, with or without a port. All addresses of an IPv6
+// network of 64 bits are one host. Addresses that are not of IP share one.
 func HostOf(address string) netip.Prefix {
 	at, err := netip.ParseAddrPort(address)
 	if err != nil {
-		return netip.Prefix{}
+		if ip, err := netip.ParseAddr(address); err == nil {
+			at = netip.AddrPortFrom(ip, 0)
+		}
 	}
 	ip := at.Addr().Unmap().WithZone("")
+	if !ip.IsValid() {
+		return netip.Prefix{}
+	}
 	bits := ip.BitLen()
 	if ip.Is6() {
 		bits = 64

@@ -14,6 +14,7 @@ import (
 func TestHostOf(t *testing.T) {
 	for address, want := range map[string]string{
 		"192.0.2.7:80": "192.0.2.7/32", "[::ffff:192.0.2.7]:80": "192.0.2.7/32", "[2001:db8::1]:80": "2001:db8::/64", "[fe80::1%eth0]:80": "fe80::/64", "@": "invalid Prefix",
+		"192.0.2.7": "192.0.2.7/32", "2001:db8::1": "2001:db8::/64", "": "invalid Prefix",
 	} {
 		if got := HostOf(address).String(); got != want {
 			t.Errorf("%s: got %s, want %s", address, got, want)

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"encoding/json"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -43,6 +44,7 @@ func TestFilter(t *testing.T) {
 	intent := with(func(e *ferrule.Entry) { e.Phase = ferrule.Intent })
 	local := with(func(e *ferrule.Entry) { e.Principal.Name = "local/codex" })
 	gap := ferrule.Entry{Time: base.Time, Phase: ferrule.JournalGap}
+	wrongToken := ferrule.Entry{Time: base.Time, Phase: ferrule.Access, Tool: string(ferrule.AccessTokenUsed), Code: ferrule.Denied}
 	look := with(func(e *ferrule.Entry) { e.Tool = "look" })
 	failedLook := with(func(e *ferrule.Entry) { e.Tool, e.Code = "look", ferrule.Unanswered })
 	for _, test := range []struct {
@@ -52,6 +54,13 @@ func TestFilter(t *testing.T) {
 	}{
 		{Query{}, base, true},
 		{Query{}, gap, true},
+		{Query{}, wrongToken, true},
+		{Query{Outcome: "access"}, wrongToken, true},
+		{Query{Outcome: "access"}, base, false},
+		{Query{Outcome: "access", Tool: "token_used"}, wrongToken, true},
+		{Query{Outcome: "access", Tool: "login"}, wrongToken, false},
+		{Query{Outcome: "denied"}, wrongToken, true},
+		{Query{Device: "robot"}, wrongToken, false},
 		{Query{Device: "robot"}, base, true},
 		{Query{Device: "lamp"}, base, false},
 		{Query{Tool: "move"}, base, true},
@@ -253,6 +262,18 @@ func TestJoin(t *testing.T) {
 	}
 }
 
+// TestRecordJSON checks that a record is shown with all that the gateway knew of its caller.
+func TestRecordJSON(t *testing.T) {
+	e := ferrule.Entry{Phase: ferrule.Access, Tool: string(ferrule.AccessConsent), From: "192.0.2.1", Principal: ferrule.Principal{
+		Role: ferrule.Agent, Name: "oauth:anna/claude.ai", Auth: ferrule.AuthOAuth, User: "anna", Scopes: ferrule.LimitTo(ferrule.ScopeChange), Devices: "kitchen-*", Groups: "operator",
+	}}
+	got, err := json.Marshal(Record{Entry: e})
+	want := `"principal":{"role":"agent","name":"oauth:anna/claude.ai","auth":"oauth","user":"anna","scopes":"read change","devices":"kitchen-*","groups":"operator"},"from":"192.0.2.1"`
+	if err != nil || !strings.Contains(string(got), want) {
+		t.Errorf("got %s, %v", got, err)
+	}
+}
+
 // TestTable checks the columns of a table, also of hostile texts.
 func TestTable(t *testing.T) {
 	var out strings.Builder
@@ -263,7 +284,9 @@ func TestTable(t *testing.T) {
 	refused.Tool, refused.Code, refused.MayHaveRun = "st\x1b[31mop\n", ferrule.Failed, true
 	refused.Args = []byte(`"` + strings.Repeat("x", 1000) + `"`)
 	gap := ferrule.Entry{Time: noon, Phase: ferrule.JournalGap, Message: "3 records missing: they could not be written"}
-	for _, e := range []ferrule.Entry{moved, read, refused, gap} {
+	login := ferrule.Entry{Time: noon, Phase: ferrule.Access, Tool: string(ferrule.AccessLogin), Principal: ferrule.Principal{Role: ferrule.Person, Name: "anna"}, From: "192.0.2.1", Message: "by a\nlink"}
+	wrong := ferrule.Entry{Time: noon, Phase: ferrule.Access, Tool: string(ferrule.AccessTokenUsed), Principal: ferrule.Principal{Role: ferrule.Unverified}, Code: ferrule.Denied, Message: "unknown token"}
+	for _, e := range []ferrule.Entry{moved, read, refused, gap, login, wrong} {
 		if err := table.Add(Record{Entry: e, Began: noon.Local()}, false); err != nil {
 			t.Fatal(err)
 		}
@@ -277,7 +300,9 @@ func TestTable(t *testing.T) {
 		at + "  agent:claude  robot   move              {\"x\":1}                                           ok                     1.23ms\n" +
 		at + "  agent:claude  robot   read robot://log  -                                                 ok\n" +
 		at + "  agent:claude  robot   st [31mop         \"" + strings.Repeat("x", 46) + "…  failed (may have run)\n" +
-		at + "  3 records missing: they could not be written\n"
+		at + "  3 records missing: they could not be written\n" +
+		at + "  person:anna   -       login             ok, from 192.0.2.1: by a link\n" +
+		at + "  unverified    -       token_used        denied: unknown token\n"
 	if got := out.String(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

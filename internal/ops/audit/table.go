@@ -57,6 +57,8 @@ func cells(r Record) []string {
 	case ferrule.Intent, ferrule.Outcome:
 	case ferrule.JournalCheckpoint:
 		return []string{at, "checkpoint"}
+	case ferrule.Access:
+		return []string{at, cell(strings.TrimSuffix(r.Principal.String(), ":"), maxCell), "-", cell(r.Tool, maxCell), accessText(r.Entry)}
 	default:
 		return []string{at, ferrule.OneLine(ferrule.Clean(r.Message, ferrule.MaxText), ferrule.MaxText)}
 	}
@@ -69,6 +71,18 @@ func cells(r Record) []string {
 		took = round(time.Duration(r.Took)).String()
 	}
 	return []string{at, cell(r.Principal.String(), maxCell), cell(r.Device, maxCell), cell(tool, maxCell), cell(string(r.Args), maxArgCell), r.Outcome(), took}
+}
+
+// accessText says whether somebody was let in, from where, and what there is to know.
+func accessText(e ferrule.Entry) string {
+	text := cmp.Or(string(e.Code), outcomeOK)
+	if e.From != "" {
+		text += ", from " + e.From
+	}
+	if e.Message != "" {
+		text += ": " + e.Message
+	}
+	return ferrule.OneLine(ferrule.Clean(text, ferrule.MaxText), ferrule.MaxText)
 }
 
 // cell returns a text for one cell: clean, short, and never empty.

@@ -30,6 +30,7 @@ func (c *callers) add(who ferrule.Principal) {
 		return
 	}
 	who.User = "" // part of the name, if it is another user than the gateway's
+	who.Scopes, who.Devices, who.Groups = 0, "", ""
 	c.mu.RLock()
 	count := c.known[who]
 	c.mu.RUnlock()
@@ -79,7 +80,10 @@ func (c *callers) each(fn func(count uint64, caller, auth string)) {
 }
 
 // auths are the values of the label auth.
-var auths = []ferrule.Auth{ferrule.AuthToken, ferrule.AuthLoopback, ferrule.AuthSocket, ferrule.AuthStdio, ferrule.AuthEndpoint}
+var auths = []ferrule.Auth{
+	ferrule.AuthToken, ferrule.AuthLoopback, ferrule.AuthSocket, ferrule.AuthStdio, ferrule.AuthEndpoint, ferrule.AuthLink,
+	ferrule.AuthOAuth, ferrule.AuthIssuer, ferrule.AuthLogin,
+}
 
 // authName returns the label of a way of authentication.
 func authName(a ferrule.Auth) string {

@@ -21,6 +21,9 @@ func TestCallers(t *testing.T) {
 		call(ferrule.Principal{Role: ferrule.Agent, Name: fmt.Sprintf("ben/local/agent-%d", i), Auth: ferrule.AuthStdio, User: "ben"})
 	}
 	call(robby)
+	limited := robby
+	limited.Scopes, limited.Devices, limited.Groups = ferrule.LimitTo(ferrule.ScopeRead), "lamp-*", "viewer"
+	call(limited) // the same caller with another token
 	call(ferrule.Principal{Role: ferrule.Agent, Name: "local/agent-0", Auth: ferrule.AuthStdio, User: "carl"}) // of another node
 	call(ferrule.Principal{Role: ferrule.Agent, Name: "a\x01", Auth: "magic"})
 	call(ferrule.Principal{Role: ferrule.Agent, Name: "a\x02", Auth: "magic"})
@@ -31,7 +34,7 @@ func TestCallers(t *testing.T) {
 		`ferrule_caller_calls_total{auth="stdio",caller="agent:ben/local/agent-15"} 1`,
 		`ferrule_caller_calls_total{auth="stdio",caller="agent:local"} 984`,
 		`ferrule_caller_calls_total{auth="stdio",caller="agent:ben/local"} 984`,
-		`ferrule_caller_calls_total{auth="token",caller="agent:robby"} 1`,
+		`ferrule_caller_calls_total{auth="token",caller="agent:robby"} 2`,
 	)
 	if n := strings.Count(text, "\nferrule_caller_calls_total{"); n > 40 || strings.Contains(text, "poller\"") {
 		t.Errorf("%d series", n)

@@ -37,6 +37,7 @@ var (
 	cacheBytes   = metric("cache_bytes", "Size of the answers in the cache.")
 	limitedTotal = metric("calls_limited_total", "Calls refused by the rate limit.")
 
+	accessTotal    = metric("access_total", "Logins, consents, tokens and people that were added, used or removed, by event and result.", "event", "result")
 	sessions       = metric("agent_sessions", "Connected agents.")
 	devices        = metric("devices", "Devices of this node, by state, protocol and transport.", "state", "protocol", "transport")
 	devicesPending = metric("devices_pending", "Devices of this node that wait to be adopted.")
@@ -108,6 +109,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	to := sink(out)
 	to.gauge(buildInfo, 1, c.parts.Version, runtime.Version())
 	c.collectCalls(to)
+	c.accesses.each(func(count uint64, event, result string) { to.counter(accessTotal, count, event, result) })
 	c.collectSources(to, &c.parts.Sources)
 	if c.parts.Config.Readings {
 		if each := c.parts.Sources.Devices; each != nil {

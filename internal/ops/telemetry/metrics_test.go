@@ -119,6 +119,11 @@ func TestMetrics(t *testing.T) {
 		handle(t.Context(), &call)
 	}
 	o.Synced(3 * time.Millisecond)
+	o.Accessed(ferrule.AccessLogin, false)
+	for range 3 {
+		o.Accessed(ferrule.AccessTokenUsed, true)
+		o.Accessed("invented", true)
+	}
 	now := time.Now()
 	o.Record(ferrule.Reading{Device: "robot", Node: "here", Poll: "room", Time: now, Batches: []ferrule.SampleBatch{
 		{Signal: "temperature", Unit: "°C", Samples: []ferrule.Sample{{Time: now, Value: 20}, {Time: now, Value: 21.5}}},
@@ -135,6 +140,10 @@ func TestMetrics(t *testing.T) {
 		`ferrule_calls_total{operation="other",outcome="not_found",role="other"} 1`,
 		`ferrule_caller_calls_total{auth="token",caller="agent:robby"} 4`,
 		`ferrule_caller_calls_total{auth="other",caller="person"} 1`,
+		`ferrule_access_total{event="login",result="ok"} 1`,
+		`ferrule_access_total{event="token_used",result="refused"} 3`,
+		`ferrule_access_total{event="consent",result="refused"} 0`,
+		`ferrule_access_total{event="other",result="refused"} 3`,
 		`ferrule_calls_in_flight{role="agent"} 0`,
 		`ferrule_call_duration_seconds_count{role="agent"} 4`,
 		`ferrule_call_duration_seconds_bucket{role="agent",le="+Inf"} 4`,
@@ -163,7 +172,7 @@ func TestMetrics(t *testing.T) {
 		`ferrule_readings_dropped_total 0`,
 		`ferrule_spans_total{result="sent"} 0`,
 	)
-	if strings.Contains(text, `signal="silent"`) || strings.Contains(text, `tool="look"`) {
+	if strings.Contains(text, `signal="silent"`) || strings.Contains(text, `tool="look"`) || strings.Contains(text, "invented") {
 		t.Error("unexpected metric or label")
 	}
 	problems, err := promlint.New(strings.NewReader(text)).Lint()

@@ -76,6 +76,7 @@ type Telemetry struct {
 
 	calls       outcomes
 	callers     callers
+	accesses    accesses
 	inFlight    inFlight
 	sampler     sampler
 	callTimes   byRole
