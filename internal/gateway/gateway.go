@@ -47,6 +47,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/guard/identity"
 	"github.com/ferrulehq/ferrule/internal/guard/lease"
 	"github.com/ferrulehq/ferrule/internal/guard/limits"
+	"github.com/ferrulehq/ferrule/internal/guard/oauth"
 	"github.com/ferrulehq/ferrule/internal/guard/policy"
 	"github.com/ferrulehq/ferrule/internal/journal"
 	"github.com/ferrulehq/ferrule/internal/lifecycle"
@@ -113,6 +114,7 @@ type Gateway struct {
 	Pipeline    *pipeline.Pipeline
 	Poller      *poller.Poller // nil if devices are not polled
 	tokens      *identity.Tokens
+	OAuth       *oauth.Server // nil unless it is enabled
 	Agents      *server.Server
 	endpoints   []endpoint.Config
 	Endpoints   []*endpoint.Endpoint
@@ -141,6 +143,7 @@ func New(parts Parts) (*Gateway, error) {
 		g.openHistory,
 		g.openApprovals,
 		g.openAuth,
+		g.openOAuth,
 		g.buildTools,
 		g.openBounds,
 		g.buildPipeline,
@@ -479,6 +482,9 @@ func (g *Gateway) Run(ctx context.Context, more ...func(context.Context) error) 
 	if g.DialIn != nil {
 		parts = append(parts, g.DialIn.Run)
 	}
+	if g.OAuth != nil {
+		parts = append(parts, g.OAuth.Run)
+	}
 	return lifecycle.Run(ctx, append(parts, more...)...)
 }
 
@@ -505,6 +511,9 @@ func (g *Gateway) Close() error {
 	}
 	if g.Stop != nil {
 		errs = append(errs, g.Stop.Close())
+	}
+	if g.OAuth != nil {
+		errs = append(errs, g.OAuth.Close())
 	}
 	if g.Approvals != nil {
 		errs = append(errs, g.Approvals.Close())

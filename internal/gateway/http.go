@@ -25,6 +25,7 @@ func (g *Gateway) serveHTTP(ctx context.Context) error {
 	if g.parts.Config.Approvals.Webhook.Link != "" {
 		mux.Handle("/approvals/", g.Agents.Guard(g.Approvals)) // the link is the credential
 	}
+	g.handleOAuth(mux)
 	mux.Handle("/mcp", agents)
 	mux.Handle("/mcp/", agents)
 	web := &http.Server{

@@ -356,6 +356,9 @@ func (c Config) check() error {
 			return fmt.Errorf("auth.tokens[%d]: must have either token or file", i)
 		}
 	}
+	if err := c.checkAuthServer(); err != nil {
+		return err
+	}
 	if err := c.PolicyConfig().Check(); err != nil {
 		return fmt.Errorf("policy.%w", err)
 	}
