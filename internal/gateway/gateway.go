@@ -48,6 +48,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/guard/issuer"
 	"github.com/ferrulehq/ferrule/internal/guard/lease"
 	"github.com/ferrulehq/ferrule/internal/guard/limits"
+	"github.com/ferrulehq/ferrule/internal/guard/oauth"
 	"github.com/ferrulehq/ferrule/internal/guard/people"
 	"github.com/ferrulehq/ferrule/internal/guard/policy"
 	"github.com/ferrulehq/ferrule/internal/journal"
@@ -119,6 +120,7 @@ type Gateway struct {
 	loopback    *loopback
 	issuers     []*issuer.Issuer
 	People      *people.People
+	OAuth       *oauth.Server // nil unless it is enabled
 	Agents      *server.Server
 	endpoints   []endpoint.Config
 	Endpoints   []*endpoint.Endpoint
@@ -148,6 +150,7 @@ func New(parts Parts) (*Gateway, error) {
 		g.openApprovals,
 		g.openAuth,
 		g.openPeople,
+		g.openOAuth,
 		g.buildTools,
 		g.openBounds,
 		g.buildPipeline,
@@ -488,6 +491,9 @@ func (g *Gateway) Run(ctx context.Context, more ...func(context.Context) error) 
 	if g.DialIn != nil {
 		parts = append(parts, g.DialIn.Run)
 	}
+	if g.OAuth != nil {
+		parts = append(parts, g.OAuth.Run)
+	}
 	return lifecycle.Run(ctx, append(parts, more...)...)
 }
 
@@ -514,6 +520,9 @@ func (g *Gateway) Close() error {
 	}
 	if g.Stop != nil {
 		errs = append(errs, g.Stop.Close())
+	}
+	if g.OAuth != nil {
+		errs = append(errs, g.OAuth.Close())
 	}
 	if g.Approvals != nil {
 		errs = append(errs, g.Approvals.Close())

@@ -28,6 +28,7 @@ func (g *Gateway) serveHTTP(ctx context.Context) error {
 	approvals := g.Agents.Guard(g.approvalPages())
 	mux.Handle("/approvals", approvals)
 	mux.Handle("/approvals/", approvals)
+	g.handleOAuth(mux)
 	mux.Handle("/mcp", agents)
 	mux.Handle("/mcp/", agents)
 	g.handleMetadata(mux)

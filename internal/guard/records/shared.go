@@ -87,7 +87,7 @@ func (o *Outbox) Run(ctx context.Context, shared Shared, log *slog.Logger) error
 		err := write()
 		close(done)
 		if err != nil && !failed {
-			log.Warn("leases and physical limits are not shared with other nodes", "err", err)
+			log.Warn("leases, physical limits or logins of agents are not shared with other nodes", "err", err)
 		}
 		if failed = err != nil; failed && ctx.Err() != nil {
 			return nil

@@ -362,6 +362,9 @@ func (c Config) check() error {
 	if err := c.checkIssuers(); err != nil {
 		return err
 	}
+	if err := c.checkAuthServer(); err != nil {
+		return err
+	}
 	if err := c.PolicyConfig().Check(); err != nil {
 		return fmt.Errorf("policy.%w", err)
 	}

@@ -1,0 +1,159 @@
+package oauth
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"html/template"
+	"net/http"
+	"net/url"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// style is the look of the pages. It has no outside resources.
+const style = `:root{color-scheme:light dark}
+body{max-width:34rem;margin:2rem auto;padding:0 1rem;font:1rem/1.5 system-ui,sans-serif}
+h1{font-size:1.375rem}
+code{font-family:ui-monospace,monospace;overflow-wrap:anywhere}
+fieldset{margin:1rem 0;border:1px solid #818a8f;border-radius:7px}
+label{display:block;padding:4px 0}
+ul{list-style:none;padding-left:1.5rem;margin:0}
+button{font:inherit;padding:8px 20px;margin-right:8px;border-radius:7px;border:1px solid #818a8f}
+.bad{border-left:3px solid #ad2318;padding-left:12px}
+.small{font-size:.875rem}`
+
+// protect sets the headers of all pages. There is deliberately no form-action: Chromium
+// applies it also to where the answer to the form leads, which is the agent's program.
+func protect(w http.ResponseWriter) {
+	sum := sha256.Sum256([]byte(style))
+	head := w.Header()
+	head.Set("Content-Security-Policy", "default-src 'none'; style-src 'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'; frame-ancestors 'none'; base-uri 'none'")
+	head.Set("X-Frame-Options", "DENY")
+	head.Set("Cache-Control", "no-store")
+	// Other sites see nothing. With no-referrer, browsers would send the form with the origin
+	// null.
+	head.Set("Referrer-Policy", "same-origin")
+	head.Set("X-Content-Type-Options", "nosniff")
+	head.Set("X-Robots-Tag", "noindex")
+}
+
+// problem is a page that says what went wrong.
+type problem struct {
+	Text, Next string
+	// Link leads back to the program, at Host.
+	Link, Host string
+}
+
+// consentPage is the content of the consent page.
+type consentPage struct {
+	Problem string
+	// Host is that of the program's document; Name is what the program calls itself.
+	Host, Name string
+	Registered bool   // by the owner
+	Goes       string // where the code goes
+	Local      bool   // to a program on the person's machine
+	Person     string
+	CSRF       string
+	Scopes     []scopeChoice
+	Device     string // the only device; empty if they can be chosen
+	Limited    string // the devices that the person can reach; empty for all
+	Devices    []Device
+}
+
+type scopeChoice struct {
+	Name, Text string
+	Chosen     bool
+}
+
+// scopeTexts explain the scopes, in the order of the page.
+var scopeTexts = []struct{ name, text string }{
+	{"read", "See devices and read their values"},
+	{"change", "Change something, such as switching a lamp"},
+	{"endanger", "Do what can be dangerous, such as opening a lock or heating"},
+	{"metrics", "Read the metrics of the gateway"},
+	{"admin", "Manage the gateway: adopt, rename and remove devices"},
+}
+
+// maxShown limits the devices on the page.
+const maxShown = 500
+
+// showConsent shows the page that asks a person. It is never skipped: any program on a
+// machine can claim to be another one.
+func (s *Server) showConsent(w http.ResponseWriter, r *http.Request, status int, who ferrule.Principal, csrf string, req request, problem string) {
+	c := req.client
+	p := consentPage{
+		Problem: problem, Host: c.host, Name: c.Name, Registered: c.confidential, Goes: hostText(req.redirect), Local: onThisMachine(req.redirect),
+		Person: who.Name, CSRF: csrf, Device: req.device, Limited: who.Devices,
+	}
+	possible := req.asked.And(who.Scopes)
+	for _, one := range scopeTexts {
+		scope, _ := ferrule.ParseScopes([]string{one.name})
+		if possible.Has(scope) {
+			p.Scopes = append(p.Scopes, scopeChoice{one.name, one.text, one.name != "admin"})
+		}
+	}
+	if req.device == "" {
+		p.Devices = s.parts.Devices(who)
+		p.Devices = p.Devices[:min(len(p.Devices), maxShown)]
+	}
+	render(w, status, "consent", p)
+}
+
+// page shows a problem.
+func (s *Server) page(w http.ResponseWriter, status int, p problem) { render(w, status, "problem", p) }
+
+func render(w http.ResponseWriter, status int, name string, data any) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	pages.ExecuteTemplate(w, name, data)
+}
+
+// hostText returns the host and port of a redirect address, for people.
+func hostText(uri string) string {
+	u, err := url.Parse(uri)
+	if err != nil {
+		return ""
+	}
+	if uri == cursorRedirect {
+		return "Cursor"
+	}
+	return u.Host
+}
+
+var pages = template.Must(template.New("").Funcs(template.FuncMap{"css": func() template.CSS { return style }}).Parse(`
+{{define "head"}}<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{{.}} · Ferrule</title><style>{{css}}</style></head><body>
+<h1>{{.}}</h1>
+{{end}}
+
+{{define "problem"}}{{template "head" "This login cannot go on"}}<p>{{.Text}}</p>
+{{with .Next}}<p>{{.}}</p>{{end}}
+{{with .Link}}<p><a rel="noreferrer" href="{{.}}">Go back to {{$.Host}}</a></p>{{end}}
+</body></html>
+{{end}}
+
+{{define "consent"}}{{template "head" "Let this program use your devices?"}}
+{{with .Problem}}<p class="bad" role="alert">{{.}}.</p>{{end}}
+{{if .Host}}<p>The program of <strong>{{.Host}}</strong>{{with .Name}}, which calls itself “{{.}}”,{{end}} asks for access.</p>
+{{else if .Registered}}<p><strong>{{.Name}}</strong>, which the owner registered, asks for access.</p>
+{{else}}<p>A program that <strong>nobody has verified</strong>{{with .Name}} and that calls itself “{{.}}”{{end}} asks for access.</p>
+{{end}}<p>{{if .Local}}If you allow it, you are sent to a program on <strong>your own computer</strong> ({{.Goes}}). {{else}}If you allow it, you are sent to <strong>{{.Goes}}</strong>. {{end}}Allow it only if you have just started this login yourself.</p>
+<form method="post">
+<input type="hidden" name="csrf" value="{{.CSRF}}">
+<fieldset><legend>It may</legend>
+{{range .Scopes}}<label><input type="checkbox" name="scope" value="{{.Name}}"{{if .Chosen}} checked{{end}}> {{.Text}} <code>{{.Name}}</code></label>
+{{else}}<p>Nothing of what it asks for: your role does not permit it.</p>
+{{end}}<p class="small"><code>endanger</code> includes <code>change</code>, which includes <code>read</code>. The rules of the gateway may permit less.</p>
+</fieldset>
+<fieldset><legend>On</legend>
+{{if .Device}}<p>only the device <strong>{{.Device}}</strong></p>
+{{else}}<label><input type="radio" name="devices" value="all" checked> {{with .Limited}}all devices that you can use: {{.}}{{else}}all devices, also those that are added later{{end}}</label>
+<label><input type="radio" name="devices" value="some"> only these:</label>
+<ul>{{range .Devices}}<li><label><input type="checkbox" name="device" value="{{.ID}}"> <code>{{.ID}}</code>{{with .Text}} {{.}}{{end}}</label></li>
+{{end}}</ul>
+{{end}}</fieldset>
+<p><button name="answer" value="allow">Allow</button><button name="answer" value="deny">Deny</button></p>
+</form>
+<p class="small">You are logged in as {{.Person}}. You can end this access at any time with <code>ferrule token revoke</code>.</p>
+</body></html>
+{{end}}
+`))
