@@ -1,0 +1,23 @@
+package ferrule
+
+import "time"
+
+// Token is a token that lets an agent in over HTTP, without its secret.
+type Token struct {
+	Name string `json:"name"`
+	// Scopes is what it permits at most, and Devices are patterns of the devices that it is
+	// good for; empty for all.
+	Scopes  []string  `json:"scopes"`
+	Devices []string  `json:"devices"`
+	Created time.Time `json:"created"`
+	// Expires is when it ends; zero for never. Expired reports whether it has.
+	Expires time.Time `json:"expires,omitzero"`
+	Expired bool      `json:"expired,omitempty"`
+	// Overlap is until when the secret before the last one is still accepted.
+	Overlap time.Time `json:"overlap,omitzero"`
+	// Used is when it was last used, and From the address that it came from.
+	Used time.Time `json:"used,omitzero"`
+	From string    `json:"from,omitempty"`
+	// Config reports whether it is one of auth.tokens in the configuration file.
+	Config bool `json:"config,omitempty"`
+}
