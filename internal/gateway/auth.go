@@ -13,7 +13,7 @@ func (g *Gateway) openAuth() (err error) {
 
 // verifier checks the credentials of callers over HTTP.
 func (g *Gateway) verifier() identity.Verifier {
-	return identity.Any(g.tokens.Verify)
+	return identity.Any(g.tokens.Verify, g.verifyMore)
 }
 
 // recordAccess records who was let in, and who was not.
