@@ -13,7 +13,7 @@ func (g *Gateway) openAuth() (err error) {
 
 // verifier checks the credentials of callers over HTTP.
 func (g *Gateway) verifier() identity.Verifier {
-	verifiers := []identity.Verifier{g.tokens.Verify, g.verifyOAuth}
+	verifiers := []identity.Verifier{g.tokens.Verify, g.verifyOAuth, g.verifyMore}
 	for _, i := range g.issuers {
 		verifiers = append(verifiers, i.Verify)
 	}

@@ -58,9 +58,10 @@ type Config struct {
 	// Left is called with a session some time after its stream of notifications has ended,
 	// if the client did not open another: the client is probably gone. It may be nil.
 	Left func(session string)
-	// Check is called with the body of each POST before the SDK gets it. If it returns false,
-	// it has answered the request. It may be nil.
-	Check func(w http.ResponseWriter, r *http.Request, body []byte) bool
+	// Check is called with the body of each POST before the SDK gets it. If it returns a
+	// status, the request is refused with it, and with headers that Check may add. It may be
+	// nil.
+	Check func(h http.Header, r *http.Request, body []byte) (status int, reason string)
 	// Idle is how long a session without a request and without an open stream is kept.
 	Idle time.Duration
 	// Events limits what is kept for clients that reconnect.
@@ -111,8 +112,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if request, ok = readPosted(timed, r); !ok {
 			return
 		}
-		if h.config.Check != nil && !h.config.Check(timed, r, request.body) {
-			return
+		if h.config.Check != nil {
+			if status, reason := h.config.Check(w.Header(), r, request.body); status != 0 {
+				// As a response of JSON-RPC, it does not end the session of a client.
+				refuse(timed, status, request.id, jsonrpc.CodeInvalidRequest, reason)
+				return
+			}
 		}
 	}
 	stateless := r.Header.Get(VersionHeader) >= StatelessVersion

@@ -130,6 +130,16 @@ func resourceOf(path string) (resource, device string) {
 // refuse answers a request that is not served. The header says what a program can do about
 // it, and the body what a person can do.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, why *refusal) {
+	s.challenge(w.Header(), r, why)
+	http.Error(w, why.text, why.status)
+}
+
+// challenge adds the headers of a refusal.
+func (s *Server) challenge(h http.Header, r *http.Request, why *refusal) {
+	if why.status == http.StatusServiceUnavailable {
+		h.Set("Retry-After", "5")
+		return
+	}
 	var params []string
 	add := func(name, value string) { params = append(params, name+`="`+strings.Map(quotable, value)+`"`) }
 	if why.code != "" {
@@ -142,16 +152,10 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, why *refusal) {
 			add("resource_metadata", origin+MetadataPath+path)
 		}
 	}
-	switch why.status {
-	case http.StatusServiceUnavailable:
-		w.Header().Set("Retry-After", "5")
-	case http.StatusForbidden:
+	if why.status == http.StatusForbidden {
 		add("error_description", why.text)
-		fallthrough
-	default:
-		w.Header().Set("WWW-Authenticate", strings.TrimSpace("Bearer "+strings.Join(params, ", ")))
 	}
-	http.Error(w, why.text, why.status)
+	h.Set("WWW-Authenticate", strings.TrimSpace("Bearer "+strings.Join(params, ", ")))
 }
 
 // quotable replaces what must not be in a parameter of the header WWW-Authenticate.

@@ -414,12 +414,15 @@ func TestStepUp(t *testing.T) {
 	}
 }
 
-// TestStepUpClient checks that the SDK's client gets the challenge in all versions.
+// TestStepUpClient checks that a client is told what it lacks, and that its session goes on.
 func TestStepUpClient(t *testing.T) {
 	f := newServer(t, func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
-		t.Error("it was called")
-		return nil, errors.New("no")
-	}, ferrule.Tool{Name: "move", Effect: ferrule.Changes})
+		if call.Tool != "look" {
+			t.Errorf("%s was called", call.Tool)
+		}
+		call.Target.Tool = &ferrule.Tool{}
+		return &ferrule.Result{Value: []byte("1")}, nil
+	}, ferrule.Tool{Name: "move", Effect: ferrule.Changes}, ferrule.Tool{Name: "look", Effect: ferrule.Reads})
 	f.parts.Open = closed
 	f.parts.Verify = testTokens{"read": identity.Credential{Who: ferrule.Principal{Role: ferrule.Agent, Name: "claude", Auth: ferrule.AuthOAuth, Scopes: scopesOf(t, "read")}}}.verify
 	web := httptest.NewServer(f.Handler())
@@ -431,7 +434,10 @@ func TestStepUpClient(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "robot__move"}); err == nil || !strings.Contains(err.Error(), "Forbidden") {
+		if _, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "robot__move"}); err == nil || !strings.Contains(err.Error(), "robot__move needs the scope change") {
+			t.Errorf("%s: %v", version, err)
+		}
+		if _, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "robot__look"}); err != nil {
 			t.Errorf("%s: %v", version, err)
 		}
 		session.Close()

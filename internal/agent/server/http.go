@@ -57,11 +57,12 @@ func (s *Server) servers() iter.Seq[*mcp.Server] {
 	}
 }
 
-// knownDevice answers 404 for devices that agents may not know. A session that exists
-// goes on.
+// knownDevice answers 404 for devices that agents may not know, or that the caller's
+// credential is not good for. A session that exists goes on.
 func (s *Server) knownDevice(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if _, ok := s.device(r.PathValue("device")); !ok && r.Header.Get(mcphttp.SessionHeader) == "" {
+		dev, ok := s.device(r.PathValue("device"))
+		if (!ok || !caller(r.Context()).Reaches(dev)) && r.Header.Get(mcphttp.SessionHeader) == "" {
 			http.Error(w, ferrule.UnknownDevice(r.PathValue("device")).Message, http.StatusNotFound)
 			return
 		}

@@ -10,17 +10,17 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// stepUp reports whether a request may go on to the SDK. If it calls a tool that needs more
-// scopes than an OAuth token has, the answer says which, so that the program can ask a
-// person for them. The pipeline refuses what gets past it, such as a call within a call.
-func (s *Server) stepUp(w http.ResponseWriter, r *http.Request, body []byte) (goOn bool) {
+// stepUp refuses a request before the SDK gets it, if it calls a tool that needs more scopes
+// than an OAuth token has. The answer says which, so that the program can ask a person for
+// them. The pipeline refuses what gets past it, such as a call within a call.
+func (s *Server) stepUp(h http.Header, r *http.Request, body []byte) (status int, reason string) {
 	who, _ := r.Context().Value(callerKey{}).(ferrule.Principal)
 	if !who.CanStepUp() || who.Scopes.Has(ferrule.ScopeEndanger) {
-		return true
+		return 0, ""
 	}
 	v := s.viewAt(r.PathValue("device"))
 	if v == nil {
-		return true
+		return 0, ""
 	}
 	see := s.parts.Catalog.As(who)
 	var lacks ferrule.Scopes
@@ -32,12 +32,12 @@ func (s *Server) stepUp(w http.ResponseWriter, r *http.Request, body []byte) (go
 		}
 	}
 	if lacks == 0 {
-		return true
+		return 0, ""
 	}
-	needs := ferrule.LimitTo(lacks)
-	text := strings.Join(tools[:min(len(tools), 3)], ", ") + " needs the scope " + strings.Join(lacks.Names(), " ") + "; nothing was called. Log in again and permit it"
-	s.refuse(w, r, &refusal{http.StatusForbidden, "insufficient_scope", needs | who.Scopes, text})
-	return false
+	why := &refusal{http.StatusForbidden, "insufficient_scope", ferrule.LimitTo(lacks | who.Scopes),
+		strings.Join(tools[:min(len(tools), 3)], ", ") + " needs the scope " + lacks.String() + "; nothing was called. Log in again and permit it"}
+	s.challenge(h, r, why)
+	return why.status, why.text
 }
 
 // lacks returns the scopes that a caller does not have and needs for a call, as far as it
