@@ -126,6 +126,7 @@ var importRules = map[string]importRule{
 	"internal/guard/issuer": {
 		own:   []string{"internal/ferrule", "internal/guard/identity", "internal/strictjson"},
 		third: []string{"github.com/coreos/go-oidc/v3", "github.com/go-jose/go-jose/v4", "golang.org/x/oauth2"},
+		tests: []string{"internal/testenv/oidc"},
 	},
 	"internal/guard/approval": {own: []string{"internal/ferrule", "internal/guard/records", "internal/ratelimit"}, tests: []string{"internal/pipeline", "internal/guard/people"}},
 	"internal/guard/policy": {

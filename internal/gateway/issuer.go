@@ -14,7 +14,7 @@ func (g *Gateway) openIssuers() error {
 		return err
 	}
 	for n, cfg := range configs {
-		i, err := issuer.New(cfg, g.parts.Log)
+		i, err := issuer.New(issuer.Parts{Config: cfg, Record: g.recordAccess, Log: g.parts.Log})
 		if err != nil {
 			return fmt.Errorf("auth.issuers[%d].%w", n, err)
 		}

@@ -1,6 +1,7 @@
 package issuer
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,15 +33,19 @@ func parseClaims(payload []byte, groupsClaim string) (c claims, err error) {
 	if err := json.Unmarshal(payload, &c.has); err != nil || c.has == nil {
 		return c, errors.New("its claims are not an object")
 	}
-	for name, into := range map[string]*string{"iss": &c.issuer, "sub": &c.subject, "nonce": &c.nonce, "azp": &c.party} {
-		if err := decode(c.has, name, into); err != nil {
+	for _, claim := range []struct {
+		name string
+		into *string
+	}{{"iss", &c.issuer}, {"sub", &c.subject}, {"nonce", &c.nonce}, {"azp", &c.party}} {
+		if *claim.into, err = c.text(claim.name); err != nil {
 			return c, err
 		}
 	}
-	for name, into := range map[string]*time.Time{"exp": &c.expires, "nbf": &c.notBefore} {
-		if *into, err = c.time(name); err != nil {
-			return c, err
-		}
+	if c.expires, err = c.time("exp"); err != nil {
+		return c, err
+	}
+	if c.notBefore, err = c.time("nbf"); err != nil {
+		return c, err
 	}
 	if c.audience, err = c.list("aud"); err != nil {
 		return c, err
@@ -80,11 +85,22 @@ func decode[T any](has map[string]json.RawMessage, name string, into *T) error {
 	return nil
 }
 
+// text returns a claim that is a text. Most have nothing to decode, which takes long.
+func (c claims) text(name string) (text string, err error) {
+	if raw := c.has[name]; isText(raw) && bytes.IndexByte(raw, '\\') < 0 {
+		return string(raw[1 : len(raw)-1]), nil
+	}
+	err = decode(c.has, name, &text)
+	return text, err
+}
+
+func isText(raw json.RawMessage) bool { return len(raw) > 1 && raw[0] == '"' }
+
 // list returns a claim that is a text or a list of texts.
 func (c claims) list(name string) (all []string, err error) {
-	if raw := c.has[name]; len(raw) > 0 && raw[0] == '"' {
-		all = make([]string, 1)
-		return all, decode(c.has, name, &all[0])
+	if isText(c.has[name]) {
+		text, err := c.text(name)
+		return []string{text}, err
 	}
 	var texts []*string
 	if err := decode(c.has, name, &texts); err != nil {

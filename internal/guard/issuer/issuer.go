@@ -2,7 +2,7 @@
 // people log in there (OpenID Connect).
 //
 //	token ─▶ size ─▶ seen before ──────────────────────────────────┐
-//	           └▶ algorithm ─▶ iss ─▶ signature ─▶ kind, subject ──┴▶ time ─▶ audience ─▶ Credential
+//	           └▶ iss ─▶ algorithm ─▶ signature ─▶ kind, subject ──┴▶ time ─▶ audience ─▶ Credential
 //	                                     ▲
 //	                 discovery ─▶ keys ──┘   fetched when the first token comes
 //
@@ -15,6 +15,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -25,6 +26,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -100,16 +102,26 @@ func secure(u *url.URL) bool {
 	return u.Scheme == "https" || u.Scheme == "http" && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
+// Parts is what an issuer works with.
+type Parts struct {
+	Config Config
+	// Record records the use of a token.
+	Record func(who ferrule.Principal, event ferrule.AccessEvent, from, message string, refused ferrule.Code)
+	Log    *slog.Logger
+}
+
 // Issuer accepts the tokens of one issuer.
 type Issuer struct {
 	cfg    Config
+	record func(who ferrule.Principal, event ferrule.AccessEvent, from, message string, refused ferrule.Code)
 	client *http.Client
 	keys   *keys
 	seen   cache
 }
 
 // New returns an issuer. It fetches nothing.
-func New(cfg Config, log *slog.Logger) (*Issuer, error) {
+func New(parts Parts) (*Issuer, error) {
+	cfg := parts.Config
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
@@ -124,7 +136,7 @@ func New(cfg Config, log *slog.Logger) (*Issuer, error) {
 		}
 	}
 	client := newClient(roots)
-	return &Issuer{cfg: cfg, client: client, keys: newKeys(cfg, client, log)}, nil
+	return &Issuer{cfg: cfg, record: parts.Record, client: client, keys: newKeys(cfg, client, parts.Log)}, nil
 }
 
 // fetchTimeout is how long one request to an issuer may take.
@@ -174,7 +186,8 @@ var algorithms = []jose.SignatureAlgorithm{
 	jose.RS256, jose.RS384, jose.RS512, jose.PS256, jose.PS384, jose.PS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA,
 }
 
-// Verify implements identity.Verifier.
+// Verify implements identity.Verifier. If a token is refused though its signature is good, the
+// credential has its caller.
 func (i *Issuer) Verify(ctx context.Context, token string, r identity.Request) (c identity.Credential, err error) {
 	if len(token) > maxToken || strings.Count(token, ".") != 2 {
 		return c, identity.ErrUnknown
@@ -190,6 +203,7 @@ func (i *Issuer) Verify(ctx context.Context, token string, r identity.Request) (
 		}
 		i.seen.put(hash, v)
 	}
+	c.Who = v.who
 	switch {
 	case !r.Time.Before(v.expires):
 		return c, identity.ErrExpired
@@ -200,7 +214,11 @@ func (i *Issuer) Verify(ctx context.Context, token string, r identity.Request) (
 	if !ok {
 		return c, identity.ErrAudience
 	}
-	return identity.Credential{Who: v.who, Valid: v.lifetime, Device: device}, nil
+	if v.newFrom(r.From) {
+		i.record(v.who, ferrule.AccessTokenUsed, r.From, "a token of the issuer "+i.cfg.Name, "")
+	}
+	c.Valid, c.Device = v.lifetime, device
+	return c, nil
 }
 
 // leeway is how far the clock of an issuer may be ahead of ours.
@@ -208,17 +226,14 @@ const leeway = 5 * time.Second
 
 // verify checks what stays true of a token: who made it, what it is, and for whom.
 func (i *Issuer) verify(ctx context.Context, token string) (*verified, error) {
+	// Before anything else: is it one of this issuer at all?
+	said, err := i.unverified(token)
+	if err != nil {
+		return nil, err
+	}
 	jws, err := jose.ParseSignedCompact(token, algorithms)
 	if err != nil {
-		return nil, refused("it is not signed as a token must be")
-	}
-	// Before anything is fetched: is it one of this issuer at all?
-	said, err := parseClaims(jws.UnsafePayloadWithoutVerification(), i.cfg.GroupsClaim)
-	if err != nil {
-		return nil, refused(err.Error())
-	}
-	if said.issuer != i.cfg.URL {
-		return nil, identity.ErrUnknown
+		return nil, refused("its signature is none, or of a kind that is not accepted")
 	}
 	version, err := i.keys.verify(ctx, jws)
 	if err != nil {
@@ -244,6 +259,22 @@ func (i *Issuer) verify(ctx context.Context, token string) (*verified, error) {
 			Scopes: scopes(said.scopes, slices.Contains(groups, owner)), Groups: strings.Join(groups, ","),
 		},
 	}, nil
+}
+
+// unverified returns what a token says, if it says that it is from this issuer.
+func (i *Issuer) unverified(token string) (said claims, err error) {
+	payload := strings.Split(token, ".")[1]
+	text, err := base64.RawURLEncoding.DecodeString(payload)
+	if err != nil {
+		return said, identity.ErrUnknown
+	}
+	if said, err = parseClaims(text, i.cfg.GroupsClaim); err != nil {
+		return said, refused(err.Error())
+	}
+	if said.issuer != i.cfg.URL {
+		return said, identity.ErrUnknown
+	}
+	return said, nil
 }
 
 // refused returns an error for a token that is not accepted, with the reason.
@@ -288,6 +319,26 @@ type verified struct {
 	expires, notBefore time.Time
 	lifetime           *lifetime
 	who                ferrule.Principal
+
+	mu     sync.Mutex
+	places []string // from which it was used last
+}
+
+// maxPlaces is how many addresses of a caller are remembered.
+const maxPlaces = 8
+
+// newFrom reports whether a token is used for the first time, or from another address.
+func (v *verified) newFrom(from string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if slices.Contains(v.places, from) {
+		return false
+	}
+	if len(v.places) == maxPlaces {
+		v.places = slices.Delete(v.places, 0, 1)
+	}
+	v.places = append(v.places, from)
+	return true
 }
 
 // opens reports whether a token is for a resource of this gateway. A token for the gateway

@@ -45,6 +45,7 @@ type fake struct {
 	keys     []jose.JSONWebKey
 	document map[string]any // changes of what discovery says
 	token    http.HandlerFunc
+	recorded []ferrule.Entry
 }
 
 var testKey = sync.OnceValue(func() *rsa.PrivateKey {
@@ -96,7 +97,11 @@ func (f *fake) issuer(change ...func(*Config)) *Issuer {
 	for _, fn := range change {
 		fn(&cfg)
 	}
-	i, err := New(cfg, slog.New(slog.DiscardHandler))
+	i, err := New(Parts{Config: cfg, Log: slog.New(slog.DiscardHandler), Record: func(who ferrule.Principal, event ferrule.AccessEvent, from, message string, refused ferrule.Code) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.recorded = append(f.recorded, ferrule.Entry{Principal: who, Tool: string(event), From: from, Message: message, Code: refused})
+	}})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -203,6 +208,30 @@ func TestVerify(t *testing.T) {
 	}
 	if n := f.fetches.Load(); n != 1 {
 		t.Errorf("the keys were fetched %d times", n)
+	}
+}
+
+// TestUses: the first use of a token is recorded, and the first one from another address.
+func TestUses(t *testing.T) {
+	f := newFake(t)
+	i := f.issuer()
+	good := f.sign(f.claims(nil), nil)
+	for _, from := range []string{"192.0.2.7", "192.0.2.7", "192.0.2.8", "192.0.2.7"} {
+		r := request()
+		r.From = from
+		if _, err := i.Verify(t.Context(), good, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(f.recorded) != 2 || f.recorded[0].Principal.String() != "agent:company:maria" || f.recorded[1].From != "192.0.2.8" || f.recorded[0].Tool != string(ferrule.AccessTokenUsed) || f.recorded[0].Code != "" {
+		t.Errorf("recorded %+v", f.recorded)
+	}
+	v := new(verified)
+	for n := range 100 {
+		v.newFrom(strings.Repeat("x", n))
+	}
+	if len(v.places) != maxPlaces || v.newFrom(strings.Repeat("x", 99)) {
+		t.Errorf("%d places are remembered, or not the last one", len(v.places))
 	}
 }
 
@@ -318,7 +347,7 @@ func TestAttacks(t *testing.T) {
 			i := f.issuer()
 			before := f.fetches.Load()
 			for range 3 {
-				if c, err := i.Verify(t.Context(), test.token, request()); !errors.Is(err, test.want) || c.Valid != nil {
+				if c, err := i.Verify(t.Context(), test.token, request()); !errors.Is(err, test.want) || c.Valid != nil || (c.Who.Name != "") != (test.want != identity.ErrUnknown || test.name == "not yet valid") {
 					t.Fatalf("got %+v, %v", c, err)
 				} else if strings.Contains(err.Error(), signed[2]) {
 					t.Errorf("shows the token: %v", err)
@@ -516,7 +545,7 @@ func TestCA(t *testing.T) {
 	for _, file := range []string{"issuer.go", t.TempDir() + "/none"} {
 		cfg := f.config()
 		cfg.CA = file
-		if _, err := New(cfg, nil); err == nil || !strings.HasPrefix(err.Error(), "ca: ") {
+		if _, err := New(Parts{Config: cfg}); err == nil || !strings.HasPrefix(err.Error(), "ca: ") {
 			t.Errorf("%s: got %v", file, err)
 		}
 	}

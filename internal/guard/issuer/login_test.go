@@ -21,7 +21,7 @@ const (
 	back         = "https://gateway.example/login/company"
 	testState    = "the state of this login"
 	testNonce    = "the nonce of this login"
-	testVerifier = "the verifier of this login, which must be long enough"
+	testVerifier = "the-verifier-of-this-login-which-must-be-long-enough"
 )
 
 // login returns a login at the fake, which answers a code with an ID token of these claims,
