@@ -818,6 +818,13 @@ func (i *fakeIssuer) Begin(redirect, state, nonce, verifier string) string {
 	return "https://login.example/authorize?state=" + url.QueryEscape(state)
 }
 
+func (i *fakeIssuer) Code(_ context.Context, answer url.Values, state string) (string, error) {
+	if answer.Get("error") != "" || answer.Get("state") != state {
+		return "", errors.New("refused")
+	}
+	return answer.Get("code"), nil
+}
+
 func (i *fakeIssuer) Finish(_ context.Context, code, redirect, nonce, verifier string) (people.Identity, error) {
 	i.finished++
 	if code != "code" || redirect != i.redirect || nonce != i.nonce || verifier != i.verifier {
@@ -840,9 +847,9 @@ func TestIssuer(t *testing.T) {
 		"no groups":    {who: people.Identity{Subject: "x"}, code: http.StatusForbidden},
 		"no subject":   {who: people.Identity{Groups: []string{"owner"}}, code: http.StatusForbidden},
 		"long subject": {who: people.Identity{Subject: strings.Repeat("x", 400), Groups: []string{"owner"}}, code: http.StatusForbidden},
-		"refused":      {who: known, err: errors.New("no"), code: http.StatusBadGateway},
+		"refused":      {who: known, err: errors.New("no"), code: http.StatusForbidden},
 		"denied there": {who: known, change: func(_ *house, _ *browser, q url.Values) { q.Del("code"); q.Set("error", "access_denied<script>") }, code: http.StatusForbidden},
-		"wrong code":   {who: known, change: func(_ *house, _ *browser, q url.Values) { q.Set("code", "x") }, code: http.StatusBadGateway},
+		"wrong code":   {who: known, change: func(_ *house, _ *browser, q url.Values) { q.Set("code", "x") }, code: http.StatusForbidden},
 		"wrong state":  {who: known, change: func(_ *house, _ *browser, q url.Values) { q.Set("state", "company.x") }, code: http.StatusForbidden},
 		"no state":     {who: known, change: func(_ *house, _ *browser, q url.Values) { q.Del("state") }, code: http.StatusForbidden},
 		"another issuer": {who: known, change: func(_ *house, _ *browser, q url.Values) {
