@@ -23,13 +23,17 @@ type Login interface {
 	// Begin returns the page of the issuer that a browser is sent to, or "" if the issuer
 	// cannot be reached.
 	Begin(redirect, state, nonce, verifier string) (url string)
+	// Code returns the code that a browser came back with, if the answer is from this issuer
+	// and for this state.
+	Code(ctx context.Context, answer url.Values, state string) (code string, err error)
 	// Finish returns who has logged in there.
 	Finish(ctx context.Context, code, redirect, nonce, verifier string) (Identity, error)
 }
 
 // Identity is a person as an issuer knows them.
 type Identity struct {
-	Subject string
+	// Issuer is the name of the issuer, and Subject identifies the person there.
+	Issuer, Subject string
 	// Name is how the person is called; it may be empty and proves nothing.
 	Name string
 	// Groups are the groups of the person, as they are called here.
@@ -75,7 +79,7 @@ func (p *People) serveWith(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, to, http.StatusSeeOther)
 }
 
-// serveCallback logs in a person who comes back from an issuer.
+// serveCallback logs a person in when the browser is back from an issuer.
 func (p *People) serveCallback(w http.ResponseWriter, r *http.Request) {
 	if p.attempt(mcphttp.HostOf(r.RemoteAddr)) != nil {
 		p.tooMany(w)
@@ -92,30 +96,30 @@ func (p *People) serveCallback(w http.ResponseWriter, r *http.Request) {
 	}
 	back := v.Return
 	p.setCookie(w, r, visitCookie, "", -1) // each visit has one answer
-	refuse := func(code int, why, text string) {
+	refuse := func(why, text string) {
 		p.failed(r, why)
-		p.page(w, code, view{Title: "You are not logged in", Text: text, Login: true})
-	}
-	if q.Get("error") != "" || q.Get("code") == "" {
-		refuse(http.StatusForbidden, name+" did not log the person in", fmt.Sprintf("%s did not log you in: %s", name, ferrule.Clean(q.Get("error"), ferrule.MaxWord)))
-		return
+		p.page(w, http.StatusForbidden, view{Title: "You are not logged in", Text: text, Login: true})
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), finishTime)
 	defer cancel()
-	who, err := issuer.Login.Finish(ctx, q.Get("code"), p.parts.Origin(r)+callbackPath, p.mac("nonce", v.ID), p.mac("verifier", v.ID))
+	var who Identity
+	code, err := issuer.Login.Code(ctx, q, p.state(name, v))
+	if err == nil {
+		who, err = issuer.Login.Finish(ctx, code, p.parts.Origin(r)+callbackPath, p.mac("nonce", v.ID), p.mac("verifier", v.ID))
+	}
 	if err != nil {
 		p.parts.Log.Warn("a login through an issuer failed", "issuer", name, "err", err)
-		refuse(http.StatusBadGateway, "a login through "+name+" failed", name+" did not confirm who you are. Begin again. If it happens again, the log of the gateway says why.")
+		refuse("a login through "+name+" failed", name+" did not log you in. Begin again. If it happens again, the log of the gateway says why.")
 		return
 	}
 	person := name + ":" + url.PathEscape(who.Subject)
 	role, groups := roleOf(who.Groups)
 	switch {
 	case who.Subject == "" || len(person) > maxName:
-		refuse(http.StatusForbidden, name+" gave no usable name of a person", name+" gave no usable name of you.")
+		refuse(name+" gave no usable name of a person", name+" gave no usable name of you.")
 		return
 	case role == "":
-		refuse(http.StatusForbidden, ferrule.Clean(person, ferrule.MaxWord)+" has no group that is a role",
+		refuse(ferrule.Clean(person, ferrule.MaxWord)+" has no group that is a role",
 			fmt.Sprintf("%s knows you as %s, but none of your groups has a role in this gateway. Its owner can give one to a group of yours: auth.issuers.groups in ferrule.yaml maps groups to viewer, operator or owner.",
 				name, ferrule.Clean(strings.TrimSpace(who.Name+" ("+who.Subject+")"), ferrule.MaxWord)))
 		return

@@ -1,6 +1,7 @@
 package people_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -8,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -250,8 +252,10 @@ func TestLogin(t *testing.T) {
 				t.Errorf("%+v", all)
 			}
 			page = b.send("/login", nil)
+			kept := h.browser()
+			maps.Copy(kept.cookies, b.cookies)
 			status(t, b.send("/logout", url.Values{"csrf": {token(t, page)}}), http.StatusOK)
-			if b.hello() != "" || !h.recorded("person:anna logout 192.0.2.1 logged out") {
+			if b.hello() != "" || kept.hello() != "" || !h.recorded("person:anna logout 192.0.2.1 logged out") {
 				t.Error("still logged in")
 			}
 			// The secret is nowhere on disk, nor in the journal.
@@ -784,6 +788,9 @@ func TestNodes(t *testing.T) {
 	a.add("anna", ferrule.RoleOperator)
 	a.add("ben", ferrule.RoleOwner)
 	has(b, "anna operator, ben owner")
+	cloud.mu.Lock()
+	old := maps.Clone(cloud.all)
+	cloud.mu.Unlock()
 	two.cut(true)
 	out, err := b.Remove(owner, "anna")
 	if err != nil || !strings.Contains(out.Note, "Other nodes could not be told yet") {
@@ -803,6 +810,24 @@ func TestNodes(t *testing.T) {
 	a.Close()
 	a.open()
 	has(a, "ben viewer")
+	// A node that comes back with old records changes nothing.
+	for key, value := range old {
+		if err := cloud.node().Put(key, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "the old records are replaced", func() bool {
+		cloud.mu.Lock()
+		defer cloud.mu.Unlock()
+		for key, value := range old {
+			if bytes.Equal(cloud.all[key], value) {
+				return false
+			}
+		}
+		return true
+	})
+	has(a, "ben viewer")
+	has(b, "ben viewer")
 }
 
 // fakeIssuer knows one person.
@@ -816,6 +841,13 @@ type fakeIssuer struct {
 func (i *fakeIssuer) Begin(redirect, state, nonce, verifier string) string {
 	i.redirect, i.state, i.nonce, i.verifier = redirect, state, nonce, verifier
 	return "https://login.example/authorize?state=" + url.QueryEscape(state)
+}
+
+func (i *fakeIssuer) Code(_ context.Context, answer url.Values, _ string) (string, error) {
+	if answer.Get("error") != "" {
+		return "", errors.New("refused")
+	}
+	return answer.Get("code"), nil // whatever the state is
 }
 
 func (i *fakeIssuer) Finish(_ context.Context, code, redirect, nonce, verifier string) (people.Identity, error) {
@@ -840,9 +872,9 @@ func TestIssuer(t *testing.T) {
 		"no groups":    {who: people.Identity{Subject: "x"}, code: http.StatusForbidden},
 		"no subject":   {who: people.Identity{Groups: []string{"owner"}}, code: http.StatusForbidden},
 		"long subject": {who: people.Identity{Subject: strings.Repeat("x", 400), Groups: []string{"owner"}}, code: http.StatusForbidden},
-		"refused":      {who: known, err: errors.New("no"), code: http.StatusBadGateway},
+		"refused":      {who: known, err: errors.New("no"), code: http.StatusForbidden},
 		"denied there": {who: known, change: func(_ *house, _ *browser, q url.Values) { q.Del("code"); q.Set("error", "access_denied<script>") }, code: http.StatusForbidden},
-		"wrong code":   {who: known, change: func(_ *house, _ *browser, q url.Values) { q.Set("code", "x") }, code: http.StatusBadGateway},
+		"wrong code":   {who: known, change: func(_ *house, _ *browser, q url.Values) { q.Set("code", "x") }, code: http.StatusForbidden},
 		"wrong state":  {who: known, change: func(_ *house, _ *browser, q url.Values) { q.Set("state", "company.x") }, code: http.StatusForbidden},
 		"no state":     {who: known, change: func(_ *house, _ *browser, q url.Values) { q.Del("state") }, code: http.StatusForbidden},
 		"another issuer": {who: known, change: func(_ *house, _ *browser, q url.Values) {

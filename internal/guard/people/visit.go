@@ -8,8 +8,6 @@ import (
 	"net/url"
 	"strings"
 	"time"
-
-	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
 // visit is a browser on its way to log in. All of it is in a signed cookie, so that
@@ -62,7 +60,7 @@ func (p *People) parseVisit(value string, now time.Time) (v visit, ok bool) {
 func localPath(path string) string {
 	u, err := url.Parse(path)
 	if err != nil || len(path) > maxReturn || !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") || strings.Contains(path, `\`) ||
-		u.Scheme != "" || u.Host != "" || u.User != nil || !ferrule.Visible(path) || strings.ContainsFunc(path, func(c rune) bool { return c <= ' ' || c >= 0x7f }) {
+		u.Scheme != "" || u.Host != "" || u.User != nil || strings.ContainsFunc(path, func(c rune) bool { return c <= ' ' || c >= 0x7f }) {
 		return ""
 	}
 	return path
