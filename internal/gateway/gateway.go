@@ -361,7 +361,7 @@ func (g *Gateway) buildPipeline() error {
 func (g *Gateway) buildAgents() (err error) {
 	g.Agents = server.New(server.Parts{
 		Config: g.parts.Config.AgentsConfig(), Catalog: g.Catalog, Handle: g.entry(telemetry.EntryAgent),
-		SessionEnded: g.sessionEnded, Samples: g.Cluster, Verify: g.verifier(), Open: g.tokens.Open, Version: g.parts.Version, Log: g.parts.Log,
+		SessionEnded: g.sessionEnded, Samples: g.Cluster, Verify: g.verifier(), Open: g.tokens.Open, Record: g.recordAccess, Version: g.parts.Version, Log: g.parts.Log,
 	})
 	g.Cluster.Listen(g.handleEvent, ferrule.Notified)
 	return nil

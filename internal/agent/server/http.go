@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"net"
@@ -37,7 +36,15 @@ func (s *Server) Protected(next http.Handler) http.Handler {
 			serveWhile(valid, next, w, r)
 			return
 		}
-		withToken.ServeHTTP(w, r)
+		var checked checkedToken
+		if token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
+			checked.Credential, checked.err = s.parts.Verify(r.Context(), token, identity.Request{From: mcphttp.Hostname(r.RemoteAddr), Time: time.Now()})
+			if wait := s.wrongToken(r, checked.Credential, checked.err); wait > 0 {
+				tooManyWrong(w, wait)
+				return
+			}
+		}
+		withToken.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), checkedToken{}, checked)))
 	})))
 }
 
@@ -75,15 +82,17 @@ func (s *Server) servers() iter.Seq[*mcp.Server] {
 	}
 }
 
-// verify returns the principal of a token. The response to a wrong one is delayed.
-func (s *Server) verify(ctx context.Context, token string, r *http.Request) (*sdkauth.TokenInfo, error) {
-	c, err := s.parts.Verify(ctx, token, identity.Request{From: mcphttp.Hostname(r.RemoteAddr), Time: time.Now()})
-	if errors.Is(err, identity.ErrUnknown) {
-		s.wrong.wait(ctx, r.RemoteAddr)
-		return nil, fmt.Errorf("%w: %w", sdkauth.ErrInvalidToken, err)
-	}
-	if err != nil {
-		return nil, err
+// checkedToken is a token that was checked, in the context of its request.
+type checkedToken struct {
+	identity.Credential
+	err error
+}
+
+// verify returns the principal of a token.
+func (s *Server) verify(ctx context.Context, _ string, _ *http.Request) (*sdkauth.TokenInfo, error) {
+	c, _ := ctx.Value(checkedToken{}).(checkedToken)
+	if c.err != nil || c.Valid == nil {
+		return nil, fmt.Errorf("%w: %w", sdkauth.ErrInvalidToken, c.err)
 	}
 	return &sdkauth.TokenInfo{UserID: c.Who.Name, Extra: map[string]any{"who": c.Who, "valid": c.Valid}}, nil
 }

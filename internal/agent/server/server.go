@@ -34,6 +34,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/guard/identity"
 	"github.com/ferrulehq/ferrule/internal/mcphttp"
+	"github.com/ferrulehq/ferrule/internal/ratelimit"
 )
 
 // Config configures a Server.
@@ -95,6 +96,8 @@ type Parts struct {
 	// Open reports whether agents need no credential over HTTP, and until when. If it is
 	// nil, they do not.
 	Open func() (valid context.Context, open bool)
+	// Record records a credential that was refused; it may be nil.
+	Record func(who ferrule.Principal, event ferrule.AccessEvent, from, message string, refused ferrule.Code)
 	// SessionEnded is called with the Session of calls whose agent is gone, perhaps more
 	// than once; it may be nil.
 	SessionEnded func(session string)
@@ -112,7 +115,7 @@ type Server struct {
 	notifier *notify.Notifier
 	signals  *signalNames
 	pending  pendingCalls
-	wrong    wrongTokens
+	wrong    *ratelimit.Keyed[netip.Prefix] // wrong tokens
 	sessions sessions
 	hosts    atomic.Pointer[[]string]
 
@@ -144,7 +147,7 @@ func New(p Parts) *Server {
 	s.notifier = notify.New(notify.Config{Handle: s.handle, Samples: p.Samples, Device: s.device, Log: p.Log})
 	s.signals = &signalNames{ask: s.askSignals, known: make(map[string]knownSignals)}
 	s.pending.calls = make(map[string]*pendingCall)
-	s.wrong = wrongTokens{log: p.Log, byHost: make(map[netip.Prefix]*wrongCount)}
+	s.wrong = newWrongTokens()
 	s.viewAt("")
 	return s
 }
