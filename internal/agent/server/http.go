@@ -39,8 +39,9 @@ func (s *Server) Protected(next http.Handler) http.Handler {
 		var checked checkedToken
 		if token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
 			checked.Credential, checked.err = s.parts.Verify(r.Context(), token, identity.Request{From: mcphttp.Hostname(r.RemoteAddr), Time: time.Now()})
-			if wait := s.wrongToken(r, checked.Credential, checked.err); wait > 0 {
-				tooManyWrong(w, wait)
+			if s.wrongToken(r, checked.Credential, checked.err) {
+				w.Header().Set("Retry-After", wrongWait)
+				http.Error(w, tooManyWrong, http.StatusTooManyRequests)
 				return
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
-	"strconv"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
@@ -26,24 +25,22 @@ func newWrongTokens() *ratelimit.Keyed[netip.Prefix] {
 	return ratelimit.NewKeyed[netip.Prefix](wrongRate, maxWrongHosts)
 }
 
+// wrongWait is how many seconds the sender of too many wrong tokens is told to wait.
+const wrongWait = "60"
+
+// tooManyWrong is the response to the sender of too many wrong tokens.
+const tooManyWrong = "too many wrong tokens from this address; nothing was called. Correct the token: a valid one is accepted at once"
+
 // wrongToken records a token that was not accepted because of err, which is nil for one that
-// was. It returns how long the sender must wait, if there were too many wrong ones.
-func (s *Server) wrongToken(r *http.Request, c identity.Credential, err error) time.Duration {
+// was. It reports whether its host has sent too many wrong ones.
+func (s *Server) wrongToken(r *http.Request, c identity.Credential, err error) bool {
 	unknown := errors.Is(err, identity.ErrUnknown)
 	if !unknown && !errors.Is(err, identity.ErrExpired) && !errors.Is(err, identity.ErrAudience) {
-		return 0
+		return false
 	}
 	if s.parts.Record != nil {
 		s.parts.Record(c.Who, ferrule.AccessTokenUsed, r.RemoteAddr, err.Error(), ferrule.Denied)
 	}
-	if !unknown { // the sender has or had a real one, and must learn that it needs another
-		return 0
-	}
-	return s.wrong.Take(mcphttp.HostOf(r.RemoteAddr), time.Now())
-}
-
-// tooManyWrong answers a wrong token whose sender must wait.
-func tooManyWrong(w http.ResponseWriter, wait time.Duration) {
-	w.Header().Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
-	http.Error(w, "too many wrong tokens from this address; nothing was called. Correct the token: a valid one is accepted at once", http.StatusTooManyRequests)
+	// Who has or had a real one must learn that it needs another.
+	return unknown && s.wrong.Take(mcphttp.HostOf(r.RemoteAddr), time.Now()) > 0
 }
