@@ -190,7 +190,7 @@ var importRules = map[string]importRule{
 		third: []string{"github.com/modelcontextprotocol/go-sdk"},
 	},
 	"internal/agent/server": {
-		own:   []string{"internal/ferrule", "internal/guard/identity", "internal/agent/catalog", "internal/agent/notify", "internal/mcphttp"},
+		own:   []string{"internal/ferrule", "internal/guard/identity", "internal/agent/catalog", "internal/agent/notify", "internal/mcphttp", "internal/ratelimit"},
 		third: []string{"github.com/modelcontextprotocol/go-sdk"},
 	},
 	"internal/lifecycle":     {},

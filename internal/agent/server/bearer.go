@@ -81,9 +81,10 @@ func (s *Server) authenticate(r *http.Request, needs ferrule.Scopes) (c identity
 	if err == nil && c.Device != "" && c.Device != device {
 		err = identity.ErrAudience
 	}
-	switch {
+	switch tooMany := s.wrongToken(r, c, err); {
+	case tooMany:
+		return c, &refusal{http.StatusTooManyRequests, "invalid_token", 0, tooManyWrong}
 	case errors.Is(err, identity.ErrUnknown):
-		s.wrong.wait(r.Context(), r.RemoteAddr)
 		return c, &refusal{http.StatusUnauthorized, "invalid_token", askFor,
 			"the token is wrong, or was revoked; nothing was called. Use another token, or log in again. The owner of this gateway creates tokens with `ferrule token add`"}
 	case errors.Is(err, identity.ErrExpired):
@@ -136,8 +137,12 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, why *refusal) {
 
 // challenge adds the headers of a refusal.
 func (s *Server) challenge(h http.Header, r *http.Request, why *refusal) {
-	if why.status == http.StatusServiceUnavailable {
+	switch why.status {
+	case http.StatusServiceUnavailable:
 		h.Set("Retry-After", "5")
+		return
+	case http.StatusTooManyRequests:
+		h.Set("Retry-After", wrongWait)
 		return
 	}
 	var params []string

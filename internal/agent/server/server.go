@@ -35,6 +35,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/guard/identity"
 	"github.com/ferrulehq/ferrule/internal/mcphttp"
+	"github.com/ferrulehq/ferrule/internal/ratelimit"
 )
 
 // Config configures a Server.
@@ -102,6 +103,8 @@ type Parts struct {
 	// AuthServers returns the issuers of authorization servers from which agents get tokens
 	// for an origin; nil if there is none.
 	AuthServers func(origin string) []string
+	// Record records a credential that was refused; it may be nil.
+	Record func(who ferrule.Principal, event ferrule.AccessEvent, from, message string, refused ferrule.Code)
 	// SessionEnded is called with the Session of calls whose agent is gone, perhaps more
 	// than once; it may be nil.
 	SessionEnded func(session string)
@@ -119,7 +122,7 @@ type Server struct {
 	notifier *notify.Notifier
 	signals  *signalNames
 	pending  pendingCalls
-	wrong    wrongTokens
+	wrong    *ratelimit.Keyed[netip.Prefix] // wrong tokens
 	sessions sessions
 	hosts    atomic.Pointer[[]string]
 
@@ -157,7 +160,7 @@ func New(p Parts) *Server {
 	s.notifier = notify.New(notify.Config{Handle: s.handle, Samples: p.Samples, Device: s.device, Log: p.Log})
 	s.signals = &signalNames{ask: s.askSignals, known: make(map[string]knownSignals)}
 	s.pending.calls = make(map[string]*pendingCall)
-	s.wrong = wrongTokens{log: p.Log, byHost: make(map[netip.Prefix]*wrongCount)}
+	s.wrong = newWrongTokens()
 	s.viewAt("")
 	return s
 }
