@@ -127,8 +127,12 @@ func TestNodes(t *testing.T) {
 		// A node that never comes back leaves nothing.
 		out = b.login(b.register(callback))
 		gone := b.Grants()[0].ID
+		stop()
+		wg.Wait()
 		time.Sleep(32 * 24 * time.Hour)
 		a.sweep(time.Now())
+		ctx, stop = context.WithCancel(t.Context())
+		wg.Go(func() { a.Run(ctx) })
 		synctest.Wait()
 		if value := shared.values[sharedPrefix+gone]; value != nil {
 			t.Error("the record of a grant that expired is still shared")
