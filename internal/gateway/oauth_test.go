@@ -18,11 +18,18 @@ func TestOAuthPaths(t *testing.T) {
 	for _, enabled := range []bool{true, false} {
 		cfg := config.Default()
 		cfg.Listen, cfg.Auth.Server.Enabled = "127.0.0.1:0", enabled
-		g, err := New(Parts{Config: cfg, Data: t.TempDir(), Log: slog.New(slog.DiscardHandler)})
+		g, err := New(Parts{Config: cfg, Data: t.TempDir(), Log: slog.New(slog.DiscardHandler), Load: func() (config.Config, error) {
+			next := cfg
+			next.Auth.Server.Enabled, next.Auth.URL = !enabled, "https://gw.example"
+			return next, nil
+		}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer g.Close()
+		if done, err := g.Reload(); err != nil || !strings.Contains(strings.Join(done.Restart, " "), "auth.server") || !strings.Contains(strings.Join(done.Restart, " "), "auth.url") {
+			t.Errorf("needs a restart: %q, %v", done.Restart, err)
+		}
 		go g.serveHTTP(t.Context())
 		at := g.Addr()
 		send := func(method, path, host, origin string) (int, string) {

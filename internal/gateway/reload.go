@@ -105,6 +105,7 @@ func (g *Gateway) reload() (done control.Reloaded, err error) {
 	running, tls := g.running, g.certificate != nil && next.certificate != nil
 	running.Devices, running.Overlays, running.Auth, running.Agents.Hosts = next.cfg.Devices, next.cfg.Overlays, next.cfg.Auth, next.cfg.Agents.Hosts
 	running.Policy = next.cfg.Policy
+	running.Auth.Server, running.Auth.URL = g.running.Auth.Server, g.running.Auth.URL
 	if tls {
 		running.TLS = next.cfg.TLS
 	}

@@ -169,7 +169,7 @@ func mustJSON(t *testing.T, v any) []byte {
 func largestGrant() sharedGrant {
 	long := func(n int) string { return strings.Repeat("x", n) }
 	g := sharedGrant{
-		Node: long(ferrule.MaxID), Client: long(maxURL), Label: long(ferrule.MaxID), Person: long(200), Created: time.Now(), Expires: time.Now(),
+		Node: long(ferrule.MaxID), Client: long(maxURL), Label: long(ferrule.MaxID), Person: long(300), Created: time.Now(), Expires: time.Now(),
 		consented: consented{Scopes: owner.Scopes, Devices: long(maxDevices), Offline: true},
 	}
 	for range maxAccess {
