@@ -136,7 +136,7 @@ func TestLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
 		id := r.register(callback)
-		for _, target := range []string{authorizePath + "?" + asking(id).Encode(), tokenPath} {
+		for target, burst := range map[string]int{authorizePath + "?" + asking(id).Encode(): authorizeLimit.rate.Burst, tokenPath: tokenLimit.rate.Burst} {
 			method := http.MethodPost
 			if target != tokenPath {
 				method = http.MethodGet
@@ -147,7 +147,7 @@ func TestLimits(t *testing.T) {
 					t.Fatal("no limit")
 				}
 			}
-			if n != tokenLimit.rate.Burst {
+			if n != burst {
 				t.Errorf("%s: %d requests", target, n)
 			}
 		}

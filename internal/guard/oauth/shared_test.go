@@ -21,7 +21,10 @@ type fabric struct {
 	values   map[string][]byte
 	watchers []func(string, []byte)
 	largest  int
+	synced   []func()
 }
+
+func (f *fabric) OnSync(fn func()) { f.synced = append(f.synced, fn) }
 
 func (f *fabric) Put(key string, value []byte) error {
 	f.mu.Lock()
@@ -116,9 +119,24 @@ func TestNodes(t *testing.T) {
 		shared.mu.Unlock()
 		a = a.restart()
 		wg.Go(func() { a.Run(ctx) })
-		a.shareUnheard()
+		shared.synced[3]()
 		synctest.Wait()
 		everywhere(out.Access, false)
+
+		// The others have forgotten a grant, and hear of it when the node is back.
+		out = a.login(id)
+		clear(shared.values)
+		a = a.restart()
+		wg.Go(func() { a.Run(ctx) })
+		b.heard(sharedPrefix+b.Grants()[0].ID, nil)
+		if b.accepted(out.Access) {
+			t.Error("b has not forgotten it")
+		}
+		shared.synced[4]()
+		synctest.Wait()
+		everywhere(out.Access, true)
+		a.EndGrants("maria")
+		synctest.Wait()
 
 		// Devices and names are bounded, so that the record fits.
 		if shared.largest == 0 || shared.largest > 4<<10 {
