@@ -117,8 +117,13 @@ func TestNodes(t *testing.T) {
 		shared.mu.Lock()
 		shared.cut = false
 		shared.mu.Unlock()
-		a = a.restart()
-		wg.Go(func() { a.Run(ctx) })
+		restart := func(watcher int) {
+			shared.watchers[watcher] = func(string, []byte) {}
+			next := a.restart()
+			a = next
+			wg.Go(func() { next.Run(ctx) })
+		}
+		restart(0)
 		shared.synced[3]()
 		synctest.Wait()
 		everywhere(out.Access, false)
@@ -126,8 +131,7 @@ func TestNodes(t *testing.T) {
 		// The others have forgotten a grant, and hear of it when the node is back.
 		out = a.login(id)
 		clear(shared.values)
-		a = a.restart()
-		wg.Go(func() { a.Run(ctx) })
+		restart(3)
 		b.heard(sharedPrefix+b.Grants()[0].ID, nil)
 		if b.accepted(out.Access) {
 			t.Error("b has not forgotten it")
