@@ -353,6 +353,8 @@ func (g *Gateway) buildTools() error {
 		builtin.CallMany(func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 			return g.Pipeline.Handle(ctx, call)
 		}),
+		builtin.ListGrants(grants{g}),
+		builtin.RevokeGrant(grants{g}),
 	)...)
 	if err != nil {
 		return err

@@ -107,6 +107,7 @@ func (g *Gateway) reload() (done control.Reloaded, err error) {
 	running.Policy = next.cfg.Policy
 	running.Agents.OpenLoopback = running.Agents.OpenLoopback && next.cfg.Agents.OpenLoopback // a file that was cut short must not open it
 	running.Auth.Issuers = g.running.Auth.Issuers
+	running.Auth.Server, running.Auth.URL = g.running.Auth.Server, g.running.Auth.URL
 	if tls {
 		running.TLS = next.cfg.TLS
 	}
