@@ -86,7 +86,7 @@ func TestResourceServer(t *testing.T) {
 		{"lower case", "bearer good", "-", "-", "404"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { // the response to a wrong token is delayed
+			synctest.Test(t, func(t *testing.T) {
 				f := newServer(t, nil, ferrule.Tool{Name: "look", Effect: ferrule.Reads})
 				f.parts.Verify, f.parts.Open = resourceTokens(t).verify, closed
 				for path, want := range map[string]string{"/mcp": test.fleet, "/mcp/devices/robot": test.device, "/mcp/devices/ghost": test.unknown} {
@@ -94,6 +94,7 @@ func TestResourceServer(t *testing.T) {
 						for _, version := range append(versions, "2024-11-05", "") {
 							for _, server := range []string{"", "https://login.example"} {
 								f.parts.AuthServers = func(string) []string { return strings.Fields(server) }
+								f.wrong = newWrongTokens() // TestWrongTokens sends too many
 								got, header := refusalOf(f.Handler(), method, path, version, test.header)
 								if want == "-" && (strings.HasPrefix(got, "401") || strings.HasPrefix(got, "403") || strings.HasPrefix(got, "400 invalid") || got == "503") ||
 									want != "-" && got != want {
