@@ -129,6 +129,7 @@ var importRules = map[string]importRule{
 		third: []string{"github.com/cedar-policy/cedar-go", "github.com/goccy/go-yaml"},
 	},
 	"internal/guard/records": {},
+	"internal/guard/tokens":  {own: []string{"internal/ferrule", "internal/guard/identity", "internal/guard/records"}},
 	"internal/guard/limits":  {own: []string{"internal/ferrule", "internal/guard/records"}},
 	"internal/guard/lease":   {own: []string{"internal/ferrule", "internal/guard/records"}},
 	"internal/guard/pinning": {own: []string{"internal/ferrule"}},
@@ -210,8 +211,9 @@ var importRules = map[string]importRule{
 		third: []string{"github.com/gobwas/ws"},
 		tests: []string{"internal/agent/catalog", "internal/agent/server"},
 	},
-	"internal/ops/setup": {third: []string{"github.com/tailscale/hujson", "github.com/pelletier/go-toml/v2"}},
-	"thing":              {third: []string{"github.com/google/jsonschema-go"}},
+	"internal/ops/access": {own: []string{"internal/ferrule", "internal/agent/builtin"}},
+	"internal/ops/setup":  {own: []string{"internal/ferrule"}, third: []string{"github.com/tailscale/hujson", "github.com/pelletier/go-toml/v2"}},
+	"thing":               {third: []string{"github.com/google/jsonschema-go"}},
 	"thing/xiaozhi": {
 		own:   []string{"thing"},
 		third: []string{"github.com/gobwas/ws", "github.com/mochi-mqtt/server/v2/packets"},
@@ -248,7 +250,7 @@ var importRules = map[string]importRule{
 	},
 	"internal/gateway": {
 		own: []string{
-			"internal/ferrule", "internal/guard/approval", "internal/guard/halt", "internal/guard/identity", "internal/guard/lease", "internal/guard/limits", "internal/guard/policy", "internal/guard/records", "internal/lifecycle", "internal/cluster", "internal/fleet", "internal/journal", "internal/pipeline",
+			"internal/ferrule", "internal/guard/approval", "internal/guard/halt", "internal/guard/identity", "internal/guard/lease", "internal/guard/limits", "internal/guard/policy", "internal/guard/records", "internal/guard/tokens", "internal/lifecycle", "internal/cluster", "internal/fleet", "internal/journal", "internal/pipeline",
 			"internal/agent/builtin", "internal/agent/catalog", "internal/agent/endpoint", "internal/agent/server",
 			"internal/device/dock", "internal/device/overlay", "internal/device/protocol", "internal/device/protocol/mcp", "internal/device/protocol/mcpu", "internal/device/protocol/xiaozhi", "internal/device/protocol/xiaozhi/provision",
 			"internal/device/transport", "internal/device/transport/httpclient", "internal/device/transport/inbound", "internal/device/transport/mqtt", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/device/transport/websocket",
@@ -261,7 +263,7 @@ var importRules = map[string]importRule{
 	"cmd/ferrule": {
 		own: []string{
 			"internal/ferrule", "internal/gateway", "internal/pipeline", "internal/sim", "internal/agent/builtin", "internal/agent/server", "internal/local/control", "internal/local/datadir",
-			"internal/guard/pinning", "internal/measure/gauges", "internal/measure/history", "internal/measure/query", "internal/ops/arguments", "internal/ops/attachment", "internal/ops/audit", "internal/ops/config", "internal/ops/doctor", "internal/ops/export", "internal/ops/logging", "internal/ops/manpage", "internal/ops/setup", "internal/ops/table",
+			"internal/guard/pinning", "internal/measure/gauges", "internal/measure/history", "internal/measure/query", "internal/ops/access", "internal/ops/arguments", "internal/ops/attachment", "internal/ops/audit", "internal/ops/config", "internal/ops/doctor", "internal/ops/export", "internal/ops/logging", "internal/ops/manpage", "internal/ops/setup", "internal/ops/table",
 		},
 		third: []string{"github.com/spf13/cobra"},
 		tests: []string{"internal/agent/catalog", "internal/cluster", "internal/device/dock", "internal/device/protocol", "internal/device/protocol/mcpu", "internal/device/protocol/xiaozhi", "internal/device/transport", "internal/device/transport/inbound", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/fleet", "internal/journal", "internal/lifecycle", "internal/measure/poller", "internal/ops/telemetry", "internal/testenv/meter", "internal/testenv/screen", "internal/testenv/source", "internal/testenv/wait", "internal/testenv/natscluster", "internal/testenv/lan", "internal/testenv/model", "internal/testenv/mcp/fixtures", "internal/testenv/uno", "thing", "thing/mcpserver", "thing/xiaozhi", "github.com/gobwas/ws", "github.com/nats-io/nats.go", "go.bug.st/serial", "github.com/modelcontextprotocol/go-sdk", "go.opentelemetry.io/proto/otlp", "google.golang.org/protobuf"},

@@ -44,7 +44,7 @@ func TestDockerfile(t *testing.T) {
 	if err != nil || !strings.HasPrefix(string(out), "ferrule "+released(t)+" (") {
 		t.Errorf("version: %s, %v", out, err)
 	}
-	// docs/how-to/install.md: whoever calls needs a token.
+	// docs/how-to/install.md: every caller needs a token.
 	open := append(im.env, "FERRULE_LISTEN=0.0.0.0:0")
 	if !im.files.gateway(t, im.user, open, start...) {
 		t.Error("/mcp does not require a token")

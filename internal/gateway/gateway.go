@@ -48,6 +48,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/guard/lease"
 	"github.com/ferrulehq/ferrule/internal/guard/limits"
 	"github.com/ferrulehq/ferrule/internal/guard/policy"
+	"github.com/ferrulehq/ferrule/internal/guard/tokens"
 	"github.com/ferrulehq/ferrule/internal/journal"
 	"github.com/ferrulehq/ferrule/internal/lifecycle"
 	"github.com/ferrulehq/ferrule/internal/local/control"
@@ -113,6 +114,7 @@ type Gateway struct {
 	Pipeline    *pipeline.Pipeline
 	Poller      *poller.Poller // nil if devices are not polled
 	tokens      *identity.Tokens
+	Tokens      *tokens.Store
 	loopback    *loopback
 	Agents      *server.Server
 	endpoints   []endpoint.Config
@@ -340,6 +342,10 @@ func (g *Gateway) buildTools() error {
 		builtin.CallMany(func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 			return g.Pipeline.Handle(ctx, call)
 		}),
+		builtin.ListTokens(managed{g}),
+		builtin.AddToken(managed{g}),
+		builtin.RotateToken(managed{g}),
+		builtin.RevokeToken(managed{g}),
 	)...)
 	if err != nil {
 		return err
@@ -458,7 +464,7 @@ func (g *Gateway) URL() string {
 // Run runs the gateway, and then parts that need it, until ctx ends or a part returns.
 func (g *Gateway) Run(ctx context.Context, more ...func(context.Context) error) error {
 	parts := []func(context.Context) error{
-		g.Telemetry.Run, g.Cluster.Run, g.Dock.Run, g.Limits.Run, g.Leases.Run, g.Requests.Run, g.Approvals.Run, g.Agents.Run, g.Control.Run,
+		g.Telemetry.Run, g.Cluster.Run, g.Dock.Run, g.Limits.Run, g.Leases.Run, g.Requests.Run, g.Approvals.Run, g.Agents.Run, g.Control.Run, g.Tokens.Run,
 	}
 	for _, e := range g.Endpoints {
 		parts = append(parts, e.Run)
@@ -480,6 +486,7 @@ func (g *Gateway) Run(ctx context.Context, more ...func(context.Context) error) 
 	if g.DialIn != nil {
 		parts = append(parts, g.DialIn.Run)
 	}
+	g.warnNoTokens()
 	return lifecycle.Run(ctx, append(parts, more...)...)
 }
 
@@ -509,6 +516,9 @@ func (g *Gateway) Close() error {
 	}
 	if g.Approvals != nil {
 		errs = append(errs, g.Approvals.Close())
+	}
+	if g.Tokens != nil {
+		errs = append(errs, g.Tokens.Close())
 	}
 	if g.Journal != nil {
 		errs = append(errs, g.Journal.Close())
