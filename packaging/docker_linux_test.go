@@ -51,7 +51,6 @@ func TestDockerfile(t *testing.T) {
 	}
 	file := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(read(t, "../docs/how-to/install.md"))[1]
 	im.files.write(t, "/etc/ferrule/ferrule.yaml", file)
-	im.files.write(t, "/etc/ferrule/claude.token", "a token of 24 characters")
 	if !im.files.gateway(t, im.user, open, start...) {
 		t.Error("/mcp does not require a token")
 	}

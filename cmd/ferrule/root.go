@@ -188,3 +188,16 @@ func callGateway[Out any](ctx context.Context, a *app, tool string, in any) (out
 	defer client.Close()
 	return control.CallBuiltin[Out](ctx, client, tool, in)
 }
+
+// show calls a tool of the gateway and prints its result, as JSON or as text.
+func show[Out any](ctx context.Context, a *app, tool string, in any, text func(Out) string) error {
+	out, err := callGateway[Out](ctx, a, tool, in)
+	switch {
+	case err != nil:
+		return err
+	case a.json:
+		return a.printJSON(out)
+	}
+	fmt.Fprint(a.stdout, text(out))
+	return nil
+}

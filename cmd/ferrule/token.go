@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,7 +33,7 @@ func (a *app) tokenCommand() *cobra.Command {
 		case a.json:
 			return a.printJSON(out)
 		}
-		return a.table(access.TokenColumns, access.TokenRows(out.Tokens), nil)
+		return a.table(access.TokenColumns, access.TokenRows(out.Tokens), func(_, cell string) string { return cell })
 	}}
 	cmd := &cobra.Command{Use: "token", Short: "Manage the tokens that let agents in over HTTP"}
 	cmd.AddCommand(add, list, rotate, revoke)
@@ -45,14 +44,6 @@ func (a *app) tokenCommand() *cobra.Command {
 func (a *app) changeToken(name, short, long, example string, text func(builtin.TokenOutput) string, call func(name string) (tool string, in any)) *cobra.Command {
 	return &cobra.Command{Use: name + " NAME", Short: short, Long: long, Example: example, Args: exactly(1), RunE: func(cmd *cobra.Command, args []string) error {
 		tool, in := call(args[0])
-		out, err := callGateway[builtin.TokenOutput](cmd.Context(), a, tool, in)
-		switch {
-		case err != nil:
-			return err
-		case a.json:
-			return a.printJSON(out)
-		}
-		fmt.Fprint(a.stdout, text(out))
-		return nil
+		return show(cmd.Context(), a, tool, in, text)
 	}}
 }
