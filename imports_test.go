@@ -136,6 +136,7 @@ var importRules = map[string]importRule{
 	"internal/guard/people":  {own: []string{"internal/ferrule", "internal/guard/records", "internal/mcphttp", "internal/ratelimit"}},
 	"internal/guard/oauth":   {own: []string{"internal/ferrule", "internal/guard/identity", "internal/guard/records", "internal/ratelimit"}},
 	"internal/guard/records": {},
+	"internal/guard/tokens":  {own: []string{"internal/ferrule", "internal/guard/identity", "internal/guard/records"}},
 	"internal/guard/limits":  {own: []string{"internal/ferrule", "internal/guard/records"}},
 	"internal/guard/lease":   {own: []string{"internal/ferrule", "internal/guard/records"}},
 	"internal/guard/pinning": {own: []string{"internal/ferrule"}},
@@ -219,8 +220,9 @@ var importRules = map[string]importRule{
 		third: []string{"github.com/gobwas/ws"},
 		tests: []string{"internal/agent/catalog", "internal/agent/server"},
 	},
-	"internal/ops/setup": {third: []string{"github.com/tailscale/hujson", "github.com/pelletier/go-toml/v2"}},
-	"thing":              {third: []string{"github.com/google/jsonschema-go"}},
+	"internal/ops/access": {own: []string{"internal/ferrule", "internal/agent/builtin"}},
+	"internal/ops/setup":  {own: []string{"internal/ferrule"}, third: []string{"github.com/tailscale/hujson", "github.com/pelletier/go-toml/v2"}},
+	"thing":               {third: []string{"github.com/google/jsonschema-go"}},
 	"thing/xiaozhi": {
 		own:   []string{"thing"},
 		third: []string{"github.com/gobwas/ws", "github.com/mochi-mqtt/server/v2/packets"},
@@ -260,7 +262,7 @@ var importRules = map[string]importRule{
 	"internal/ops/localca": {third: []string{"rsc.io/qr"}, tests: []string{"github.com/makiuchi-d/gozxing"}},
 	"internal/gateway": {
 		own: []string{
-			"internal/ferrule", "internal/guard/approval", "internal/guard/halt", "internal/guard/identity", "internal/guard/issuer", "internal/guard/lease", "internal/guard/limits", "internal/guard/policy", "internal/guard/records", "internal/lifecycle", "internal/cluster", "internal/fleet", "internal/journal", "internal/pipeline", "internal/guard/people", "internal/guard/oauth",
+			"internal/ferrule", "internal/guard/approval", "internal/guard/halt", "internal/guard/identity", "internal/guard/issuer", "internal/guard/lease", "internal/guard/limits", "internal/guard/policy", "internal/guard/records", "internal/lifecycle", "internal/cluster", "internal/fleet", "internal/journal", "internal/pipeline", "internal/guard/people", "internal/guard/oauth", "internal/guard/tokens",
 			"internal/agent/builtin", "internal/agent/catalog", "internal/agent/endpoint", "internal/agent/server",
 			"internal/device/dock", "internal/device/overlay", "internal/device/protocol", "internal/device/protocol/mcp", "internal/device/protocol/mcpu", "internal/device/protocol/xiaozhi", "internal/device/protocol/xiaozhi/provision",
 			"internal/device/transport", "internal/device/transport/httpclient", "internal/device/transport/inbound", "internal/device/transport/mqtt", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/device/transport/websocket",

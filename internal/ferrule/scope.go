@@ -174,6 +174,15 @@ func (p Principal) Reaches(dev *Device) bool {
 	return false
 }
 
+// DevicePatterns returns the patterns of devices that the caller's credential is good for;
+// none for all.
+func (p Principal) DevicePatterns() []string {
+	if p.Devices == "" {
+		return []string{}
+	}
+	return strings.Split(p.Devices, ",")
+}
+
 // CheckDevicePatterns returns the patterns as a Principal has them. Each is the ID of a
 // device, where * stands for any part of it.
 func CheckDevicePatterns(patterns []string) (string, error) {

@@ -64,7 +64,7 @@ func listenDialIn(cfg config.DialIn, data string, log *slog.Logger) (d *DialIn, 
 		return d, err
 	}
 	protocols := []string{xiaozhi.Name}
-	d.ws = websocket.New(cfg.WebSocket(protocols), tokens{d.credentials.Credentials}, log)
+	d.ws = websocket.New(cfg.WebSocket(protocols), deviceTokens{d.credentials.Credentials}, log)
 	d.hosts = &hostLimit{inbound: inbound.New("http", cfg.Visits(), log)}
 	base, err := baseURL(cfg.URL, d.web.Addr())
 	if err != nil {
@@ -253,11 +253,11 @@ func (d *DialIn) close() error {
 
 var errForeign = errors.New("its credential belongs to another device")
 
-// tokens checks the credentials of WebSocket devices.
-type tokens struct{ *provision.Credentials }
+// deviceTokens checks the credentials of WebSocket devices.
+type deviceTokens struct{ *provision.Credentials }
 
 // Check implements websocket.Credentials.
-func (t tokens) Check(_ context.Context, _ netip.Addr, address, _, token string) (name string, adopted bool, err error) {
+func (t deviceTokens) Check(_ context.Context, _ netip.Addr, address, _, token string) (name string, adopted bool, err error) {
 	owner, err := t.Credentials.Check(token)
 	if err == nil && owner.Address != address {
 		err = errForeign
