@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"time"
+	"unicode"
 
 	sdkauth "github.com/modelcontextprotocol/go-sdk/auth"
 
@@ -38,7 +39,7 @@ func (s *Server) Protected(needs ferrule.Scopes, next http.Handler) http.Handler
 	next = accepted(next)
 	known := withTokenInfo(next)
 	return closing(s.Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if valid, open := s.parts.Open(); open && r.Header.Get("Authorization") == "" {
+		if valid, open := s.parts.Open(); open && r.Header["Authorization"] == nil {
 			serveWhile(valid, next, w, r)
 			return
 		}
@@ -49,8 +50,9 @@ func (s *Server) Protected(needs ferrule.Scopes, next http.Handler) http.Handler
 		}
 		// A session belongs to its principal, whatever token it has now, and to the device
 		// of that token: another one could reach more through the session.
-		info := &sdkauth.TokenInfo{UserID: c.Who.String() + " " + c.Device, Extra: map[string]any{whoExtra: c.Who}}
-		ctx := context.WithValue(context.WithValue(r.Context(), callerKey{}, c.Who), tokenInfoKey{}, info)
+		var who any = c.Who
+		info := &sdkauth.TokenInfo{UserID: c.Who.String() + " " + c.Device, Extra: map[string]any{whoExtra: who}}
+		ctx := context.WithValue(context.WithValue(r.Context(), callerKey{}, who), tokenInfoKey{}, info)
 		serveWhile(c.Valid, known, w, r.WithContext(ctx))
 	})))
 }
@@ -96,8 +98,10 @@ func (s *Server) authenticate(r *http.Request, needs ferrule.Scopes) (c identity
 	case !c.Who.Scopes.Has(needs):
 		return c, &refusal{http.StatusForbidden, "insufficient_scope", ferrule.LimitTo(needs | c.Who.Scopes), "this address needs a token with the scope " + needs.String()}
 	}
-	if id := s.currentID(c.Device); c.Device != "" && c.Who.Reaches(&ferrule.Device{ID: id}) {
-		c.Who.Devices = id // the address hides other devices, and the pipeline must refuse them
+	if c.Device != "" {
+		if id := s.currentID(c.Device); c.Who.Reaches(&ferrule.Device{ID: id}) {
+			c.Who.Devices = id // the address hides other devices, and the pipeline must refuse them
+		}
 	}
 	return c, nil
 }
@@ -105,17 +109,21 @@ func (s *Server) authenticate(r *http.Request, needs ferrule.Scopes) (c identity
 // bearerToken returns the token of a request. A token in the URL is ignored: it would get
 // into logs and histories.
 func bearerToken(r *http.Request) (token string, refused *refusal) {
-	all := r.Header.Values("Authorization")
-	words := strings.Fields(r.Header.Get("Authorization"))
+	all := r.Header["Authorization"]
+	var scheme string
+	if len(all) > 0 {
+		scheme, token, _ = strings.Cut(strings.TrimSpace(all[0]), " ")
+	}
+	token = strings.TrimSpace(token)
 	switch {
-	case len(words) == 0 || !strings.EqualFold(words[0], "Bearer"):
+	case !strings.EqualFold(scheme, "Bearer"):
 		return "", &refusal{http.StatusUnauthorized, "", askFor,
 			"this gateway needs a token: send the header `Authorization: Bearer TOKEN`. The owner of this gateway creates a token with `ferrule token add NAME`"}
-	case len(all) != 1 || len(words) != 2 || len(words[1]) > maxToken:
+	case len(all) != 1 || token == "" || len(token) > maxToken || strings.ContainsFunc(token, unicode.IsSpace):
 		return "", &refusal{http.StatusBadRequest, "invalid_request", 0,
 			"the header Authorization must be `Bearer TOKEN`, with one token. If the token comes from a variable, check that it is set"}
 	}
-	return words[1], nil
+	return token, nil
 }
 
 // resourceOf returns the path of the protected resource that a request is for, and its
