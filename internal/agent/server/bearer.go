@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -79,7 +80,11 @@ func (s *Server) authenticate(r *http.Request, needs ferrule.Scopes) (c identity
 		return c, refused
 	}
 	path, device := resourceOf(r.URL.Path)
-	c, err := s.parts.Verify(r.Context(), token, identity.Request{Resource: s.parts.Origin(r) + path, From: mcphttp.Hostname(r.RemoteAddr), Time: time.Now()})
+	about := identity.Request{From: mcphttp.Hostname(r.RemoteAddr), Time: time.Now()}
+	if s.parts.URL != "" || s.isOwn(r) {
+		about.Resource = mcphttp.Origin(s.parts.URL, r) + path
+	}
+	c, err := s.parts.Verify(r.Context(), token, about)
 	if err == nil && c.Device != "" && c.Device != device {
 		err = identity.ErrAudience
 	}
@@ -91,7 +96,7 @@ func (s *Server) authenticate(r *http.Request, needs ferrule.Scopes) (c identity
 	case errors.Is(err, identity.ErrExpired):
 		return c, &refusal{http.StatusUnauthorized, "invalid_token", askFor, "the token has expired; nothing was called. Log in again, or ask the owner of this gateway for a new token"}
 	case errors.Is(err, identity.ErrAudience):
-		return c, &refusal{http.StatusUnauthorized, "invalid_token", askFor, "the token was made for another address, so it is not accepted here; nothing was called. Log in again at this address"}
+		return c, &refusal{http.StatusUnauthorized, "invalid_token", askFor, "the token was made for another address, so it is not accepted here; nothing was called. Log in again at this address. If it is the right one, the owner of this gateway can set auth.url to it"}
 	case err != nil:
 		s.parts.Log.Debug("token not checked", "err", err)
 		return c, &refusal{http.StatusServiceUnavailable, "", 0, "the gateway cannot check the token now, because it cannot reach the issuer; nothing was called. Try again in a few seconds"}
@@ -104,6 +109,18 @@ func (s *Server) authenticate(r *http.Request, needs ferrule.Scopes) (c identity
 		}
 	}
 	return c, nil
+}
+
+// isOwn reports whether the Host of a request is certainly a name of this gateway: of this
+// machine on a loopback address, the address itself, or one of Config.Hosts. Otherwise a
+// caller could choose a name for which it has somebody's token.
+func (s *Server) isOwn(r *http.Request) bool {
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if !ok {
+		return false
+	}
+	address := local.String()
+	return isLoopback(address) && isLoopback(r.Host) || mcphttp.Hostname(address) == mcphttp.Hostname(r.Host) || s.isHost(r.Host)
 }
 
 // bearerToken returns the token of a request. A token in the URL is ignored: it would get
@@ -155,7 +172,7 @@ func (s *Server) challenge(h http.Header, r *http.Request, why *refusal) {
 		add("error", why.code)
 	}
 	if why.scopes != 0 && strings.HasPrefix(r.URL.Path, "/mcp") {
-		if origin := s.parts.Origin(r); len(s.parts.AuthServers(origin)) > 0 {
+		if origin := mcphttp.Origin(s.parts.URL, r); len(s.parts.AuthServers(origin)) > 0 {
 			path, _ := resourceOf(r.URL.Path)
 			add("scope", why.scopes.String())
 			add("resource_metadata", origin+MetadataPath+path)
