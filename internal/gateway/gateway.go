@@ -382,7 +382,7 @@ func (g *Gateway) buildAgents() (err error) {
 	g.Agents = server.New(server.Parts{
 		Config: g.parts.Config.AgentsConfig(), Catalog: g.Catalog, Handle: g.entry(telemetry.EntryAgent),
 		SessionEnded: g.sessionEnded, Samples: g.Cluster, Verify: g.verifier(), Open: g.loopback.Open, Record: g.recordAccess, Version: g.parts.Version, Log: g.parts.Log,
-		Origin: g.origin, AuthServers: g.authServers,
+		URL: g.parts.Config.Auth.URL, AuthServers: g.authServers,
 	})
 	g.Cluster.Listen(g.handleEvent, ferrule.Notified)
 	return nil

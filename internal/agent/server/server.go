@@ -23,7 +23,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"net/netip"
 	"regexp"
 	"sync"
@@ -97,9 +96,9 @@ type Parts struct {
 	// Open reports whether agents on this machine need no credential over HTTP, and until
 	// when. If it is nil, they do not.
 	Open func() (valid context.Context, open bool)
-	// Origin returns the origin at which a caller reaches the gateway. If it is nil, the
-	// request says so.
-	Origin func(r *http.Request) string
+	// URL is the origin at which callers reach the gateway; empty if each one's own address
+	// will do.
+	URL string
 	// AuthServers returns the issuers of authorization servers from which agents get tokens
 	// for an origin; nil if there is none.
 	AuthServers func(origin string) []string
@@ -142,9 +141,6 @@ func New(p Parts) *Server {
 	s := &Server{parts: p, sdkLog: slog.New(quieter{p.Log.Handler()}), views: make(map[string]*view)}
 	if p.Open == nil {
 		s.parts.Open = func() (context.Context, bool) { return context.Background(), true }
-	}
-	if p.Origin == nil {
-		s.parts.Origin = func(r *http.Request) string { return mcphttp.Origin("", r) }
 	}
 	if p.AuthServers == nil {
 		s.parts.AuthServers = func(string) []string { return nil }
