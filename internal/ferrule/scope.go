@@ -105,9 +105,14 @@ func (s *Scopes) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
+// listTool is the gateway's tool that lists what waits for approval.
+const listTool = "list_approvals"
+
 // ScopeFor returns the scope that an operation needs.
 func ScopeFor(op Operation, tool *Tool) Scopes {
 	switch {
+	case op == CallTool && tool.UserOnly && tool.Name == listTool: // to answer, one must see
+		return ScopeEndanger
 	case op != CallTool:
 		return ScopeRead
 	case tool.UserOnly:
