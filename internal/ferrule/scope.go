@@ -105,9 +105,12 @@ func (s *Scopes) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// answerTool is the gateway's tool that answers an approval. A person needs no more for it
-// than for the call that waits.
-const answerTool = "answer_approval"
+// Tools of the gateway that list and answer approvals. A person needs no more for them than
+// for the call that waits.
+const (
+	listTool   = "list_approvals"
+	answerTool = "answer_approval"
+)
 
 // forPersons are tools for people that no agent may call, whatever its scopes: they answer
 // for a person, or undo what protects one.
@@ -125,7 +128,7 @@ func ScopeFor(op Operation, tool *Tool) Scopes {
 	switch {
 	case op != CallTool:
 		return ScopeRead
-	case tool.UserOnly && tool.Name == answerTool:
+	case tool.UserOnly && (tool.Name == answerTool || tool.Name == listTool):
 		return ScopeEndanger
 	case tool.UserOnly:
 		return ScopeAdmin
