@@ -53,7 +53,7 @@ var importRules = map[string]importRule{
 	"internal/device/transport/mqtt": {
 		own:   []string{"internal/device/transport", "internal/device/transport/inbound"},
 		third: []string{"github.com/mochi-mqtt/server/v2"},
-		tests: []string{"internal/device/transport/transporttest"},
+		tests: []string{"internal/device/transport/transporttest", "internal/testenv/wait"},
 	},
 	"internal/device/transport/mdns": {},
 	"internal/device/transport/httpclient": {

@@ -479,6 +479,7 @@ func (g *Gateway) Run(ctx context.Context, more ...func(context.Context) error) 
 	if g.DialIn != nil {
 		parts = append(parts, g.DialIn.Run)
 	}
+	parts = append(parts, g.keepCertificates)
 	return lifecycle.Run(ctx, append(parts, more...)...)
 }
 

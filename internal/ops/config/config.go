@@ -74,6 +74,13 @@ type TLS struct {
 	Key  string `yaml:"key"`
 }
 
+func (t TLS) check() error {
+	if (t.Cert == "") != (t.Key == "") {
+		return errors.New("tls: must have both cert and key, or neither")
+	}
+	return nil
+}
+
 // Devices are the devices to connect to.
 type Devices struct {
 	Serial []SerialDevice `yaml:"serial"`
@@ -339,8 +346,8 @@ func (c Config) check() error {
 	if err := listenable(c.Listen, len(c.Auth.Tokens) > 0); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
-		return errors.New("tls: must have both cert and key, or neither")
+	if err := c.TLS.check(); err != nil {
+		return err
 	}
 	if len(c.Agents.Hosts) > 0 && len(c.Auth.Tokens) == 0 {
 		return errors.New("agents.hosts: other machines reach the gateway under these names without a token; set auth.tokens")
