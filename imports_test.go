@@ -196,7 +196,7 @@ var importRules = map[string]importRule{
 	"internal/ops/audit": {own: []string{"internal/ferrule", "internal/journal", "internal/local/control", "internal/local/datadir"}},
 	"internal/ops/doctor": {
 		own:   []string{"internal/ferrule", "internal/guard/policy", "internal/journal", "internal/agent/builtin", "internal/device/transport/serial", "internal/local/control", "internal/local/datadir", "internal/ops/config", "internal/ops/setup"},
-		tests: []string{"internal/testenv/source"},
+		tests: []string{"internal/ops/localca", "internal/testenv/source"},
 	},
 	"internal/ops/attachment":    {own: []string{"internal/ferrule"}},
 	"internal/ops/logging":       {own: []string{"internal/ferrule"}},
