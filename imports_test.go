@@ -53,7 +53,7 @@ var importRules = map[string]importRule{
 	"internal/device/transport/mqtt": {
 		own:   []string{"internal/device/transport", "internal/device/transport/inbound"},
 		third: []string{"github.com/mochi-mqtt/server/v2"},
-		tests: []string{"internal/device/transport/transporttest"},
+		tests: []string{"internal/device/transport/transporttest", "internal/testenv/wait"},
 	},
 	"internal/device/transport/mdns": {},
 	"internal/device/transport/httpclient": {
@@ -204,7 +204,7 @@ var importRules = map[string]importRule{
 	"internal/ops/audit": {own: []string{"internal/ferrule", "internal/journal", "internal/local/control", "internal/local/datadir"}},
 	"internal/ops/doctor": {
 		own:   []string{"internal/ferrule", "internal/guard/policy", "internal/journal", "internal/agent/builtin", "internal/device/transport/serial", "internal/local/control", "internal/local/datadir", "internal/ops/config", "internal/ops/setup"},
-		tests: []string{"internal/testenv/source"},
+		tests: []string{"internal/ops/localca", "internal/testenv/source"},
 	},
 	"internal/ops/access":        {own: []string{"internal/ferrule", "internal/agent/builtin"}},
 	"internal/ops/attachment":    {own: []string{"internal/ferrule"}},

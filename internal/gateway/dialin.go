@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -38,6 +39,7 @@ type DialIn struct {
 	mqtt        *mqtt.Connector // nil if MQTT is off
 	web         net.Listener
 	broker      net.Listener // for MQTT; nil if MQTT is off
+	certificate *certificate // of both listeners; nil without TLS
 	handler     http.Handler
 	hosts       *hostLimit
 	ota         string // URL that devices are configured with
@@ -70,13 +72,28 @@ func listenDialIn(cfg config.DialIn, data string, log *slog.Logger) (d *DialIn, 
 	if err != nil {
 		return d, err
 	}
+	if cfg.TLS != (config.TLS{}) {
+		if d.certificate, err = openCertificate(cfg.TLS, log); err != nil {
+			return d, err
+		}
+		if cfg.URL == "" {
+			base = "https" + strings.TrimPrefix(base, "http")
+		}
+		d.certificate.warnUnlessFor(base)
+	}
 	answer := provision.OTAConfig{WebSocket: "ws" + strings.TrimPrefix(base, "http") + socketPath}
 	if at := cfg.MQTTListen(); at != "" {
 		if d.broker, err = net.Listen("tcp", at); err != nil {
 			return d, err
 		}
-		d.mqtt = mqtt.New(cfg.Broker(protocols), d.broker, passwords{d.credentials.Credentials}, log)
 		answer.MQTT = mqttAddress(cfg.MQTTAddress, base, d.broker.Addr())
+		if err := cfg.CheckMQTT(answer.MQTT); err != nil {
+			log.Warn(err.Error())
+		}
+		if d.certificate != nil {
+			d.broker = tls.NewListener(d.broker, d.certificate.config())
+		}
+		d.mqtt = mqtt.New(cfg.Broker(protocols), d.broker, passwords{d.credentials.Credentials}, log)
 	}
 	parts := provision.OTAParts{Config: answer, Issuer: d.credentials, Refused: d.hosts.refused}
 	if cfg.Activation {
@@ -187,7 +204,7 @@ func (d *DialIn) Run(ctx context.Context) error {
 	server.SetKeepAlivesEnabled(false) // the limit counts connections, so each carries one request
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
-	if err := server.Serve(d.web); ctx.Err() == nil {
+	if err := d.certificate.serve(server, d.web); ctx.Err() == nil {
 		return fmt.Errorf("serving devices: %w", err)
 	}
 	return nil
@@ -297,6 +314,9 @@ func (h *hostLimit) state(conn net.Conn, state http.ConnState) {
 		}
 		h.places.Store(conn, place)
 	case http.StateClosed, http.StateHijacked:
+		if err := inbound.FailedHandshake(conn); err != nil {
+			h.inbound.LogRefusal(inbound.HostOf(conn.RemoteAddr().String()), "", err)
+		}
 		if place, ok := h.places.LoadAndDelete(conn); ok {
 			place.(*inbound.Conn).Release()
 		}

@@ -85,7 +85,7 @@ func (d *Doctor) config(context.Context) []Finding {
 	if _, err := cfg.EndpointConfigs(); err != nil {
 		all = append(all, Finding{Check: "endpoints", State: Wrong, Found: err.Error(), Next: "correct it; a gateway does not start without it"})
 	}
-	return all
+	return append(append(all, d.certificates(cfg)...), d.exposedSecrets(cfg)...)
 }
 
 func (d *Doctor) overlays(cfg config.Config) Finding {
