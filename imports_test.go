@@ -133,8 +133,11 @@ var importRules = map[string]importRule{
 		own:   []string{"internal/ferrule"},
 		third: []string{"github.com/cedar-policy/cedar-go", "github.com/goccy/go-yaml"},
 	},
-	"internal/guard/people":  {own: []string{"internal/ferrule", "internal/guard/records", "internal/mcphttp", "internal/ratelimit"}},
-	"internal/guard/oauth":   {own: []string{"internal/ferrule", "internal/guard/identity", "internal/guard/records", "internal/ratelimit"}},
+	"internal/guard/people": {own: []string{"internal/ferrule", "internal/guard/records", "internal/mcphttp", "internal/ratelimit"}},
+	"internal/guard/oauth": {
+		own:   []string{"internal/ferrule", "internal/guard/identity", "internal/guard/records", "internal/ratelimit"},
+		tests: []string{"internal/cluster/clustertest", "internal/cluster/engine", "internal/cluster/shared", "internal/testenv/wait"},
+	},
 	"internal/guard/records": {},
 	"internal/guard/tokens":  {own: []string{"internal/ferrule", "internal/guard/identity", "internal/guard/records"}},
 	"internal/guard/limits":  {own: []string{"internal/ferrule", "internal/guard/records"}},

@@ -42,6 +42,6 @@ type RevokeGrantOutput struct {
 func RevokeGrant(grants Grants) Tool {
 	const text = "Ends the login of an agent at once, on all nodes. It must log in again."
 	return Typed("revoke_grant", text, ferrule.Changes, func(_ context.Context, call *ferrule.Call, in RevokeGrantInput) (RevokeGrantOutput, error) {
-		return RevokeGrantOutput{in.ID}, grants.Revoke(call.Principal, in.ID)
+		return RevokeGrantOutput(in), grants.Revoke(call.Principal, in.ID)
 	}).ForPeople()
 }

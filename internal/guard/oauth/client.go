@@ -54,8 +54,8 @@ var stranger = ferrule.Principal{Role: ferrule.Unverified, Name: "oauth"}
 
 var errNoClient = errors.New("the program is not known here; it may have been removed because nobody let it in. Remove the login in that program, then log in again")
 
-// find returns the client with an ID. It fetches the document of a client that has one, if
-// fetch is set.
+// find returns the client with an ID. It fetches the document of a client that has one;
+// unless fetch is set it only checks the address, and returns no client.
 func (s *Server) find(ctx context.Context, id string, fetch bool) (*client, error) {
 	if strings.Contains(id, ":") {
 		switch {
@@ -75,12 +75,6 @@ func (s *Server) find(ctx context.Context, id string, fetch bool) (*client, erro
 		return c, nil
 	}
 	return nil, errNoClient
-}
-
-// known reports whether a client may exist, without fetching its document.
-func (s *Server) known(id string) bool {
-	_, err := s.find(context.Background(), id, false)
-	return err == nil
 }
 
 // label is how a client is called in the names of callers. Anybody can register any name, so

@@ -67,7 +67,7 @@ type event struct {
 // rig is a server with a browser and an agent.
 type rig struct {
 	*Server
-	t      *testing.T
+	t      testing.TB
 	mux    *http.ServeMux
 	people *people
 
@@ -75,7 +75,7 @@ type rig struct {
 	events []event
 }
 
-func newRig(t *testing.T, change func(*Parts)) *rig {
+func newRig(t testing.TB, change func(*Parts)) *rig {
 	t.Helper()
 	r := &rig{t: t, people: &people{owner}}
 	p := Parts{
@@ -870,6 +870,17 @@ func TestConfidential(t *testing.T) {
 	}
 	if public := r.register(callback); r.token(exchanging(public, r.code(asking(public)), "client_secret", "guess")).Error != "invalid_client" {
 		t.Error("a public client with a secret")
+	}
+}
+
+// BenchmarkVerify measures the check of a token. It should take less than 5 µs.
+func BenchmarkVerify(b *testing.B) {
+	r := newRig(b, nil)
+	token := r.login(r.register(callback)).Access
+	for b.Loop() {
+		if !r.accepted(token) {
+			b.Fatal("not accepted")
+		}
 	}
 }
 
