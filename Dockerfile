@@ -1,8 +1,8 @@
 # The gateway and nothing else: docker build --build-arg VERSION=dev -t ferrule .
 #
-# In a container 127.0.0.1 is the container's own, and an address that others can
-# reach needs tokens. So this image listens where only --network host, or a file
-# of yours with auth.tokens, lets anybody in. docs/how-to/install.md tells how.
+# In a container 127.0.0.1 is the container's own. So this image listens where only
+# --network host, or a file of yours with another address, lets anybody in, with a
+# token. docs/how-to/install.md tells how.
 #
 # The compiler's image is pinned by its digest, for all platforms: a tag can be moved.
 

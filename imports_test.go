@@ -53,7 +53,7 @@ var importRules = map[string]importRule{
 	"internal/device/transport/mqtt": {
 		own:   []string{"internal/device/transport", "internal/device/transport/inbound"},
 		third: []string{"github.com/mochi-mqtt/server/v2"},
-		tests: []string{"internal/device/transport/transporttest"},
+		tests: []string{"internal/device/transport/transporttest", "internal/testenv/wait"},
 	},
 	"internal/device/transport/mdns": {},
 	"internal/device/transport/httpclient": {
@@ -136,6 +136,7 @@ var importRules = map[string]importRule{
 	"internal/guard/people":  {own: []string{"internal/ferrule", "internal/guard/records", "internal/mcphttp", "internal/ratelimit"}},
 	"internal/guard/oauth":   {own: []string{"internal/ferrule", "internal/guard/identity", "internal/guard/records", "internal/ratelimit"}},
 	"internal/guard/records": {},
+	"internal/guard/tokens":  {own: []string{"internal/ferrule", "internal/guard/identity", "internal/guard/records"}},
 	"internal/guard/limits":  {own: []string{"internal/ferrule", "internal/guard/records"}},
 	"internal/guard/lease":   {own: []string{"internal/ferrule", "internal/guard/records"}},
 	"internal/guard/pinning": {own: []string{"internal/ferrule"}},
@@ -190,7 +191,7 @@ var importRules = map[string]importRule{
 		third: []string{"github.com/modelcontextprotocol/go-sdk"},
 	},
 	"internal/agent/server": {
-		own:   []string{"internal/ferrule", "internal/guard/identity", "internal/agent/catalog", "internal/agent/notify", "internal/mcphttp"},
+		own:   []string{"internal/ferrule", "internal/guard/identity", "internal/agent/catalog", "internal/agent/notify", "internal/mcphttp", "internal/ratelimit"},
 		third: []string{"github.com/modelcontextprotocol/go-sdk"},
 	},
 	"internal/lifecycle":     {},
@@ -203,7 +204,7 @@ var importRules = map[string]importRule{
 	"internal/ops/audit": {own: []string{"internal/ferrule", "internal/journal", "internal/local/control", "internal/local/datadir"}},
 	"internal/ops/doctor": {
 		own:   []string{"internal/ferrule", "internal/guard/policy", "internal/journal", "internal/agent/builtin", "internal/device/transport/serial", "internal/local/control", "internal/local/datadir", "internal/ops/config", "internal/ops/setup"},
-		tests: []string{"internal/testenv/source"},
+		tests: []string{"internal/ops/localca", "internal/testenv/source"},
 	},
 	"internal/ops/access":        {own: []string{"internal/ferrule", "internal/agent/builtin"}},
 	"internal/ops/attachment":    {own: []string{"internal/ferrule"}},
@@ -219,8 +220,9 @@ var importRules = map[string]importRule{
 		third: []string{"github.com/gobwas/ws"},
 		tests: []string{"internal/agent/catalog", "internal/agent/server"},
 	},
-	"internal/ops/setup": {third: []string{"github.com/tailscale/hujson", "github.com/pelletier/go-toml/v2"}},
-	"thing":              {third: []string{"github.com/google/jsonschema-go"}},
+	"internal/ops/access": {own: []string{"internal/ferrule", "internal/agent/builtin"}},
+	"internal/ops/setup":  {own: []string{"internal/ferrule"}, third: []string{"github.com/tailscale/hujson", "github.com/pelletier/go-toml/v2"}},
+	"thing":               {third: []string{"github.com/google/jsonschema-go"}},
 	"thing/xiaozhi": {
 		own:   []string{"thing"},
 		third: []string{"github.com/gobwas/ws", "github.com/mochi-mqtt/server/v2/packets"},
@@ -260,7 +262,7 @@ var importRules = map[string]importRule{
 	"internal/ops/localca": {third: []string{"rsc.io/qr"}, tests: []string{"github.com/makiuchi-d/gozxing"}},
 	"internal/gateway": {
 		own: []string{
-			"internal/ferrule", "internal/guard/approval", "internal/guard/halt", "internal/guard/identity", "internal/guard/issuer", "internal/guard/lease", "internal/guard/limits", "internal/guard/policy", "internal/guard/records", "internal/lifecycle", "internal/cluster", "internal/fleet", "internal/journal", "internal/pipeline", "internal/guard/people", "internal/guard/oauth",
+			"internal/ferrule", "internal/guard/approval", "internal/guard/halt", "internal/guard/identity", "internal/guard/issuer", "internal/guard/lease", "internal/guard/limits", "internal/guard/policy", "internal/guard/records", "internal/lifecycle", "internal/cluster", "internal/fleet", "internal/journal", "internal/pipeline", "internal/guard/people", "internal/guard/oauth", "internal/guard/tokens", "internal/mcphttp",
 			"internal/agent/builtin", "internal/agent/catalog", "internal/agent/endpoint", "internal/agent/server",
 			"internal/device/dock", "internal/device/overlay", "internal/device/protocol", "internal/device/protocol/mcp", "internal/device/protocol/mcpu", "internal/device/protocol/xiaozhi", "internal/device/protocol/xiaozhi/provision",
 			"internal/device/transport", "internal/device/transport/httpclient", "internal/device/transport/inbound", "internal/device/transport/mqtt", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/device/transport/websocket",
@@ -277,7 +279,7 @@ var importRules = map[string]importRule{
 			"internal/guard/pinning", "internal/measure/gauges", "internal/measure/history", "internal/measure/query", "internal/ops/access", "internal/ops/arguments", "internal/ops/attachment", "internal/ops/audit", "internal/ops/config", "internal/ops/doctor", "internal/ops/export", "internal/ops/logging", "internal/ops/manpage", "internal/ops/setup", "internal/ops/table", "internal/ops/localca",
 		},
 		third: []string{"github.com/spf13/cobra"},
-		tests: []string{"internal/agent/catalog", "internal/cluster", "internal/device/dock", "internal/device/protocol", "internal/device/protocol/mcpu", "internal/device/protocol/xiaozhi", "internal/device/transport", "internal/device/transport/inbound", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/fleet", "internal/journal", "internal/lifecycle", "internal/measure/poller", "internal/ops/telemetry", "internal/testenv/browser", "internal/testenv/meter", "internal/testenv/screen", "internal/testenv/source", "internal/testenv/wait", "internal/testenv/natscluster", "internal/testenv/lan", "internal/testenv/model", "internal/testenv/mcp/fixtures", "internal/testenv/oidc", "internal/testenv/uno", "thing", "thing/mcpserver", "thing/xiaozhi", "github.com/gobwas/ws", "github.com/nats-io/nats.go", "go.bug.st/serial", "github.com/modelcontextprotocol/go-sdk", "go.opentelemetry.io/proto/otlp", "google.golang.org/protobuf"},
+		tests: []string{"internal/agent/catalog", "internal/cluster", "internal/device/dock", "internal/device/protocol", "internal/device/protocol/mcpu", "internal/device/protocol/xiaozhi", "internal/device/transport", "internal/device/transport/inbound", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/fleet", "internal/journal", "internal/lifecycle", "internal/measure/poller", "internal/ops/telemetry", "internal/testenv/browser", "internal/testenv/meter", "internal/testenv/screen", "internal/testenv/source", "internal/testenv/wait", "internal/testenv/natscluster", "internal/testenv/lan", "internal/testenv/model", "internal/testenv/mcp/fixtures", "internal/testenv/oidc", "internal/testenv/uno", "thing", "thing/mcpserver", "thing/xiaozhi", "github.com/gobwas/ws", "github.com/nats-io/nats.go", "go.bug.st/serial", "github.com/modelcontextprotocol/go-sdk", "go.opentelemetry.io/proto/otlp", "google.golang.org/protobuf", "internal/guard/identity"},
 	},
 	"packaging":      {tests: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
 	"packaging/pack": {},

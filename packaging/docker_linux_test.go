@@ -44,14 +44,13 @@ func TestDockerfile(t *testing.T) {
 	if err != nil || !strings.HasPrefix(string(out), "ferrule "+released(t)+" (") {
 		t.Errorf("version: %s, %v", out, err)
 	}
-	// docs/how-to/install.md: whoever calls needs a token.
+	// docs/how-to/install.md: every caller needs a token.
 	open := append(im.env, "FERRULE_LISTEN=0.0.0.0:0")
 	if !im.files.gateway(t, im.user, open, start...) {
 		t.Error("/mcp does not require a token")
 	}
 	file := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(read(t, "../docs/how-to/install.md"))[1]
 	im.files.write(t, "/etc/ferrule/ferrule.yaml", file)
-	im.files.write(t, "/etc/ferrule/claude.token", "a token of 24 characters")
 	if !im.files.gateway(t, im.user, open, start...) {
 		t.Error("/mcp does not require a token")
 	}

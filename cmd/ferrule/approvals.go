@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,15 +20,7 @@ be used, on all nodes. What the device says about a tool may not be true.
 		Example: "  ferrule approvals\n  ferrule approvals --json",
 		Args:    exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			out, err := callGateway[builtin.ListApprovalsOutput](cmd.Context(), a, "list_approvals", builtin.ListApprovalsInput{})
-			switch {
-			case err != nil:
-				return err
-			case a.json:
-				return a.printJSON(out)
-			}
-			fmt.Fprint(a.stdout, out.Text())
-			return nil
+			return show(cmd.Context(), a, "list_approvals", builtin.ListApprovalsInput{}, builtin.ListApprovalsOutput.Text)
 		},
 	}
 }
@@ -65,15 +56,7 @@ func (a *app) answerCommand(name, short, long, example string, input func(id str
 		Args:              exactly(1),
 		ValidArgsFunction: a.completeApproval,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			out, err := callGateway[ferrule.Approval](cmd.Context(), a, "answer_approval", input(args[0]))
-			switch {
-			case err != nil:
-				return err
-			case a.json:
-				return a.printJSON(out)
-			}
-			fmt.Fprintln(a.stdout, out.Answered())
-			return nil
+			return show(cmd.Context(), a, "answer_approval", input(args[0]), func(out ferrule.Approval) string { return out.Answered() + "\n" })
 		},
 	}
 }

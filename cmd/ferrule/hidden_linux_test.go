@@ -111,7 +111,7 @@ func TestHiddenFromAgents(t *testing.T) {
 			for device, url := range h.urls {
 				cfg.Devices.HTTP = append(cfg.Devices.HTTP, config.HTTPDevice{URL: url, Name: device})
 			}
-			tokens(&cfg)
+			verdictTokens(&cfg)
 			cfg.Agents.Budget, cfg.Policy.Dir, cfg.Polling.Enabled = budget, dir, false
 			cfg.Policy.Groups = map[string][]string{"guests": everywhere("guest")}
 			write := func(rules string) {

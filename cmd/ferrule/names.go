@@ -21,15 +21,9 @@ device that is named in the configuration is renamed there.`,
 		Args:              exactly(2),
 		ValidArgsFunction: a.completeDevice,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			out, err := callGateway[builtin.RenameOutput](cmd.Context(), a, "rename_device", builtin.RenameInput{Device: args[0], Name: args[1]})
-			switch {
-			case err != nil:
-				return err
-			case a.json:
-				return a.printJSON(out)
-			}
-			fmt.Fprintf(a.stdout, "%s is now %s. The old name still works.\n", out.Alias, out.Device)
-			return nil
+			return show(cmd.Context(), a, "rename_device", builtin.RenameInput{Device: args[0], Name: args[1]}, func(out builtin.RenameOutput) string {
+				return fmt.Sprintf("%s is now %s. The old name still works.\n", out.Alias, out.Device)
+			})
 		},
 	}
 }

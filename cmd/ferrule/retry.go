@@ -19,15 +19,9 @@ connected.`,
 		Args:              exactly(1),
 		ValidArgsFunction: a.completeDevice,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			out, err := callGateway[builtin.RetryDeviceOutput](cmd.Context(), a, "retry_device", builtin.RetryDeviceInput{Device: args[0]})
-			switch {
-			case err != nil:
-				return err
-			case a.json:
-				return a.printJSON(out)
-			}
-			fmt.Fprintf(a.stdout, "%s is %s.\n", out.Device, out.State)
-			return nil
+			return show(cmd.Context(), a, "retry_device", builtin.RetryDeviceInput{Device: args[0]}, func(out builtin.RetryDeviceOutput) string {
+				return fmt.Sprintf("%s is %s.\n", out.Device, out.State)
+			})
 		},
 	}
 }

@@ -80,7 +80,7 @@ The exit codes of all commands:
 		a.upCommand(), a.mcpCommand(), a.devicesCommand(), a.toolsCommand(), a.callCommand(), a.watchCommand(), a.historyCommand(), a.traceCommand(),
 		a.adoptCommand(), a.diffCommand(), a.acceptCommand(), a.forgetCommand(), a.renameCommand(), a.labelCommand(), a.releaseCommand(), a.retryCommand(),
 		a.approvalsCommand(), a.approveCommand(), a.denyCommand(), a.stopCommand(), a.resumeCommand(), a.reloadCommand(), a.auditCommand(), a.policyCommand(),
-		a.accessCommand(access.Login), a.peopleCommand(), a.tlsCommand(),
+		a.accessCommand(access.Login), a.peopleCommand(), a.tokenCommand(), a.tlsCommand(),
 	} {
 		c.PersistentPreRunE = a.needData
 		cmd.AddCommand(c)
@@ -189,4 +189,17 @@ func callGateway[Out any](ctx context.Context, a *app, tool string, in any) (out
 	}
 	defer client.Close()
 	return control.CallBuiltin[Out](ctx, client, tool, in)
+}
+
+// show calls a tool of the gateway and prints its result, as JSON or as text.
+func show[Out any](ctx context.Context, a *app, tool string, in any, text func(Out) string) error {
+	out, err := callGateway[Out](ctx, a, tool, in)
+	switch {
+	case err != nil:
+		return err
+	case a.json:
+		return a.printJSON(out)
+	}
+	fmt.Fprint(a.stdout, text(out))
+	return nil
 }

@@ -13,7 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ops/access"
 	"github.com/ferrulehq/ferrule/internal/ops/setup"
 )
 
@@ -30,8 +32,9 @@ func (a *app) setupCommand() *cobra.Command {
 		Short: "Add Ferrule to the configuration of an agent program",
 		Long: `Add Ferrule to the configuration of an agent program, so that it starts ` + "`ferrule mcp`" + `
 by itself. If the packaged service runs, the agent program uses it, and starts no second
-gateway. With --http it connects to the gateway that ` + "`ferrule up`" + ` runs. Without a
-client, list the clients and which of them are set up.
+gateway. With --http it connects to the gateway that ` + "`ferrule up`" + ` runs, with a token
+that is made for it, or rotated if there is one. Without a client, list the clients and
+which of them are set up.
 
 The flags after -- are those of ` + "`ferrule mcp`" + `; the default is --serial auto. The client
 starts this binary by its path: the one in PATH if there is one, because it survives
@@ -157,18 +160,28 @@ func (a *app) setup(ctx context.Context, place setup.Place, client setup.Client,
 		return usageError{err}
 	}
 	if s.print {
+		if s.http != "" {
+			server.Token = "TOKEN"
+		}
 		return a.printSetup(client, file, server)
 	}
 	edit := func(doc []byte) ([]byte, error) { return client.Add(doc, server) }
 	if s.remove {
 		edit = func(doc []byte) ([]byte, error) { return client.Remove(doc, server.Name) }
 	}
+	withToken := s.http != "" && !s.project && setup.IsLocal(s.http)
 	done, err := client.Change(file, perm, func(doc []byte) ([]byte, error) {
-		doc, err := edit(doc)
+		after, err := edit(doc)
+		if err == nil && withToken { // it is made only if the file can be changed
+			if server.Token, err = a.clientToken(ctx, client, file); err != nil {
+				return nil, err
+			}
+			after, err = edit(doc)
+		}
 		if err != nil {
 			err = usageError{fmt.Errorf("%s: %w; nothing was changed. Run `ferrule setup %s --print` for the entry to add by hand", file, err, client.Name)}
 		}
-		return doc, err
+		return after, err
 	})
 	if err != nil {
 		return err
@@ -189,7 +202,23 @@ func (a *app) setup(ctx context.Context, place setup.Place, client setup.Client,
 	if done.Backup != "" {
 		fmt.Fprintf(a.stdout, "Backup saved to %s.\n", done.Backup)
 	}
+	if s.http != "" && !withToken {
+		fmt.Fprintln(a.stdout, access.NoToken(s.project))
+	}
 	return nil
+}
+
+// clientToken makes a token for a client, or rotates the one that it has.
+func (a *app) clientToken(ctx context.Context, client setup.Client, file string) (string, error) {
+	service, err := a.useService(ctx)
+	if err == nil {
+		err = setup.Private(file)
+	}
+	if err != nil {
+		return "", err
+	}
+	out, err := callGateway[builtin.TokenOutput](ctx, a, "add_token", builtin.AddTokenInput{Name: client.TokenName(service), Rotate: true})
+	return out.Secret, err
 }
 
 // printSetup prints the entry as a file without anything else.

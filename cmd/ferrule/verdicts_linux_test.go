@@ -274,8 +274,8 @@ func (h *guardedHouse) guarded(t *testing.T, v verdictTable) func(*config.Config
 	}
 }
 
-// tokens adds the tokens of the agents.
-func tokens(c *config.Config) {
+// verdictTokens adds the tokens of the agents.
+func verdictTokens(c *config.Config) {
 	c.Listen, c.Calls.Refused, c.Agents.OpenLoopback = "127.0.0.1:0", 0, false
 	for _, name := range verdictAgents {
 		c.Auth.Tokens = append(c.Auth.Tokens, config.Token{Name: name, Token: ferrule.Secret(tokenOf(name))})
@@ -572,10 +572,10 @@ func testVerdicts(t *testing.T, table verdictTable) {
 	brokers := make(map[string]*testBroker)
 	open := startGateway(t, nil, func(c *config.Config) {
 		joins(c, "a", servers)
-		tokens(c)
+		verdictTokens(c)
 		c.Policy.Preset = "open" // the node that holds the devices decides
 	})
-	g := startGateway(t, nil, func(c *config.Config) { joins(c, "b", servers) }, tokens, h.guarded(t, table), func(c *config.Config) {
+	g := startGateway(t, nil, func(c *config.Config) { joins(c, "b", servers) }, verdictTokens, h.guarded(t, table), func(c *config.Config) {
 		for _, name := range verdictAgents {
 			brokers[name] = newBroker(t, false)
 			c.Endpoints = append(c.Endpoints, config.Endpoint{Name: name, URL: ferrule.Secret(brokers[name].url())})

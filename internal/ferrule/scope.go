@@ -105,13 +105,18 @@ func (s *Scopes) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// answerTool is the gateway's tool that answers an approval. A person needs no more for it
-// than for the call that waits.
-const answerTool = "answer_approval"
+// Tools of the gateway that list and answer approvals. A person needs no more for them than
+// for the call that waits.
+const (
+	listTool   = "list_approvals"
+	answerTool = "answer_approval"
+)
 
 // forPersons are tools for people that no agent may call, whatever its scopes: they answer
-// for a person, or undo what protects one.
-var forPersons = []string{answerTool, "resume_devices", "accept_device"}
+// for a person, undo what protects one, or let somebody in.
+var forPersons = []string{
+	answerTool, "resume_devices", "accept_device", "add_token", "rotate_token", "add_person", "set_person_role", "create_login_link",
+}
 
 // forwarders are tools of the gateway that only make other calls.
 var forwarders = []string{"call_many", "call_tool"}
@@ -125,7 +130,7 @@ func ScopeFor(op Operation, tool *Tool) Scopes {
 	switch {
 	case op != CallTool:
 		return ScopeRead
-	case tool.UserOnly && tool.Name == answerTool:
+	case tool.UserOnly && (tool.Name == answerTool || tool.Name == listTool):
 		return ScopeEndanger
 	case tool.UserOnly:
 		return ScopeAdmin
@@ -172,6 +177,15 @@ func (p Principal) Reaches(dev *Device) bool {
 		}
 	}
 	return false
+}
+
+// DevicePatterns returns the patterns of devices that the caller's credential is good for;
+// none for all.
+func (p Principal) DevicePatterns() []string {
+	if p.Devices == "" {
+		return []string{}
+	}
+	return strings.Split(p.Devices, ",")
 }
 
 // CheckDevicePatterns returns the patterns as a Principal has them. Each is the ID of a

@@ -3,9 +3,8 @@ package gateway
 import "github.com/ferrulehq/ferrule/internal/guard/identity"
 
 // openAuth opens what callers over HTTP are authenticated with.
-func (g *Gateway) openAuth() (err error) {
-	g.loopback = newLoopback(g.parts.Config.Agents.OpenLoopback)
-	if g.tokens, err = g.parts.Config.Tokens(); err != nil {
+func (g *Gateway) openAuth() error {
+	if err := g.openTokens(); err != nil {
 		return err
 	}
 	return g.openIssuers()
@@ -13,7 +12,7 @@ func (g *Gateway) openAuth() (err error) {
 
 // verifier checks the credentials of callers over HTTP.
 func (g *Gateway) verifier() identity.Verifier {
-	verifiers := []identity.Verifier{g.tokens.Verify, g.verifyOAuth, g.verifyMore}
+	verifiers := []identity.Verifier{g.Tokens.Verify, g.tokens.Verify, g.verifyOAuth, g.verifyMore}
 	for _, i := range g.issuers {
 		verifiers = append(verifiers, i.Verify)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
-// certificate is the TLS certificate of the HTTP server. It is read again when its files
+// certificate is the TLS certificate of a listener. It is read again when its files
 // change: programs that renew certificates only write files. While the files cannot be
 // used, the certificate stays as it is.
 type certificate struct {
@@ -39,38 +39,50 @@ type fileStamp struct {
 // lookEvery is the minimum time between two looks at the files.
 const lookEvery = time.Second
 
+// pair is a certificate with its key, and the stamp that their files had before they were
+// read.
+type pair struct {
+	files config.TLS
+	*tls.Certificate
+	stamp stamp
+}
+
 func openCertificate(files config.TLS, log *slog.Logger) (*certificate, error) {
 	c := &certificate{log: log}
-	now, s, err := readCertificate(files)
+	p, err := readPair(files)
 	if err != nil {
 		return nil, err
 	}
-	c.set(files, now, s)
+	c.set(p)
 	return c, nil
 }
 
-// readCertificate reads a certificate, and the stamp that its files had before.
-func readCertificate(files config.TLS) (*tls.Certificate, stamp, error) {
+// readPair reads a certificate and its key. It returns nil if no files are named.
+func readPair(files config.TLS) (*pair, error) {
+	if files == (config.TLS{}) {
+		return nil, nil
+	}
 	s := stampOf(files)
 	now, err := tls.LoadX509KeyPair(files.Cert, files.Key)
 	if err != nil {
-		return nil, s, fmt.Errorf("tls: %s and %s: %w", files.Cert, files.Key, err)
+		return nil, fmt.Errorf("tls: %s and %s: %w", files.Cert, files.Key, err)
 	}
-	return &now, s, nil
+	return &pair{files, &now, s}, nil
 }
 
-// set replaces the certificate.
-func (c *certificate) set(files config.TLS, now *tls.Certificate, s stamp) {
+func (c *certificate) set(p *pair) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.files, c.current, c.stamp, c.looked = files, now, s, time.Now()
+	c.files, c.current, c.stamp, c.looked = p.files, p.Certificate, p.stamp, time.Now()
 }
 
-// differs reports whether another certificate is in use.
-func (c *certificate) differs(from *tls.Certificate) bool {
+// replace replaces the certificate, and reports whether it is another one.
+func (c *certificate) replace(p *pair) (changed bool) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	return !slices.EqualFunc(c.current.Certificate, from.Certificate, bytes.Equal)
+	changed = !slices.EqualFunc(c.current.Certificate, p.Certificate.Certificate, bytes.Equal)
+	c.mu.Unlock()
+	c.set(p)
+	return changed
 }
 
 // get implements tls.Config.GetCertificate.
@@ -81,15 +93,16 @@ func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		return c.current, nil
 	}
 	c.looked = time.Now()
-	if stampOf(c.files) == c.stamp {
+	s := stampOf(c.files)
+	if s == c.stamp {
 		return c.current, nil
 	}
-	now, s, err := readCertificate(c.files)
+	now, err := readPair(c.files)
 	if c.stamp = s; err != nil { // it is read again after the next change
 		c.log.Warn("the changed certificate cannot be used; the previous one stays in use", "err", err)
 		return c.current, nil
 	}
-	c.current = now
+	c.current = now.Certificate
 	c.log.Info("the certificate changed and was read again")
 	return c.current, nil
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -38,6 +39,7 @@ type DialIn struct {
 	mqtt        *mqtt.Connector // nil if MQTT is off
 	web         net.Listener
 	broker      net.Listener // for MQTT; nil if MQTT is off
+	certificate *certificate // of both listeners; nil without TLS
 	handler     http.Handler
 	hosts       *hostLimit
 	ota         string // URL that devices are configured with
@@ -64,19 +66,34 @@ func listenDialIn(cfg config.DialIn, data string, log *slog.Logger) (d *DialIn, 
 		return d, err
 	}
 	protocols := []string{xiaozhi.Name}
-	d.ws = websocket.New(cfg.WebSocket(protocols), tokens{d.credentials.Credentials}, log)
+	d.ws = websocket.New(cfg.WebSocket(protocols), deviceTokens{d.credentials.Credentials}, log)
 	d.hosts = &hostLimit{inbound: inbound.New("http", cfg.Visits(), log)}
 	base, err := baseURL(cfg.URL, d.web.Addr())
 	if err != nil {
 		return d, err
+	}
+	if cfg.TLS != (config.TLS{}) {
+		if d.certificate, err = openCertificate(cfg.TLS, log); err != nil {
+			return d, err
+		}
+		if cfg.URL == "" {
+			base = "https" + strings.TrimPrefix(base, "http")
+		}
+		d.certificate.warnUnlessFor(base)
 	}
 	answer := provision.OTAConfig{WebSocket: "ws" + strings.TrimPrefix(base, "http") + socketPath}
 	if at := cfg.MQTTListen(); at != "" {
 		if d.broker, err = net.Listen("tcp", at); err != nil {
 			return d, err
 		}
-		d.mqtt = mqtt.New(cfg.Broker(protocols), d.broker, passwords{d.credentials.Credentials}, log)
 		answer.MQTT = mqttAddress(cfg.MQTTAddress, base, d.broker.Addr())
+		if err := cfg.CheckMQTT(answer.MQTT); err != nil {
+			log.Warn(err.Error())
+		}
+		if d.certificate != nil {
+			d.broker = tls.NewListener(d.broker, d.certificate.config())
+		}
+		d.mqtt = mqtt.New(cfg.Broker(protocols), d.broker, passwords{d.credentials.Credentials}, log)
 	}
 	parts := provision.OTAParts{Config: answer, Issuer: d.credentials, Refused: d.hosts.refused}
 	if cfg.Activation {
@@ -187,7 +204,7 @@ func (d *DialIn) Run(ctx context.Context) error {
 	server.SetKeepAlivesEnabled(false) // the limit counts connections, so each carries one request
 	stop := context.AfterFunc(ctx, func() { server.Close() })
 	defer stop()
-	if err := server.Serve(d.web); ctx.Err() == nil {
+	if err := d.certificate.serve(server, d.web); ctx.Err() == nil {
 		return fmt.Errorf("serving devices: %w", err)
 	}
 	return nil
@@ -253,11 +270,11 @@ func (d *DialIn) close() error {
 
 var errForeign = errors.New("its credential belongs to another device")
 
-// tokens checks the credentials of WebSocket devices.
-type tokens struct{ *provision.Credentials }
+// deviceTokens checks the credentials of WebSocket devices.
+type deviceTokens struct{ *provision.Credentials }
 
 // Check implements websocket.Credentials.
-func (t tokens) Check(_ context.Context, _ netip.Addr, address, _, token string) (name string, adopted bool, err error) {
+func (t deviceTokens) Check(_ context.Context, _ netip.Addr, address, _, token string) (name string, adopted bool, err error) {
 	owner, err := t.Credentials.Check(token)
 	if err == nil && owner.Address != address {
 		err = errForeign
@@ -297,6 +314,9 @@ func (h *hostLimit) state(conn net.Conn, state http.ConnState) {
 		}
 		h.places.Store(conn, place)
 	case http.StateClosed, http.StateHijacked:
+		if err := inbound.FailedHandshake(conn); err != nil {
+			h.inbound.LogRefusal(inbound.HostOf(conn.RemoteAddr().String()), "", err)
+		}
 		if place, ok := h.places.LoadAndDelete(conn); ok {
 			place.(*inbound.Conn).Release()
 		}

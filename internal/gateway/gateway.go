@@ -51,6 +51,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/guard/oauth"
 	"github.com/ferrulehq/ferrule/internal/guard/people"
 	"github.com/ferrulehq/ferrule/internal/guard/policy"
+	"github.com/ferrulehq/ferrule/internal/guard/tokens"
 	"github.com/ferrulehq/ferrule/internal/journal"
 	"github.com/ferrulehq/ferrule/internal/lifecycle"
 	"github.com/ferrulehq/ferrule/internal/local/control"
@@ -120,6 +121,7 @@ type Gateway struct {
 	Pipeline    *pipeline.Pipeline
 	Poller      *poller.Poller // nil if devices are not polled
 	tokens      *identity.Tokens
+	Tokens      *tokens.Store
 	loopback    *loopback
 	issuers     []*issuer.Issuer
 	People      *people.People
@@ -353,6 +355,12 @@ func (g *Gateway) buildTools() error {
 		builtin.CallMany(func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 			return g.Pipeline.Handle(ctx, call)
 		}),
+		builtin.ListGrants(grants{g}),
+		builtin.RevokeGrant(grants{g}),
+		builtin.ListTokens(managed{g}),
+		builtin.AddToken(managed{g}),
+		builtin.RotateToken(managed{g}),
+		builtin.RevokeToken(managed{g}),
 	)...)
 	if err != nil {
 		return err
@@ -373,8 +381,8 @@ func (g *Gateway) buildPipeline() error {
 func (g *Gateway) buildAgents() (err error) {
 	g.Agents = server.New(server.Parts{
 		Config: g.parts.Config.AgentsConfig(), Catalog: g.Catalog, Handle: g.entry(telemetry.EntryAgent),
-		SessionEnded: g.sessionEnded, Samples: g.Cluster, Verify: g.verifier(), Open: g.loopback.Open, Version: g.parts.Version, Log: g.parts.Log,
-		Origin: g.origin, AuthServers: g.authServers,
+		SessionEnded: g.sessionEnded, Samples: g.Cluster, Verify: g.verifier(), Open: g.loopback.Open, Record: g.recordAccess, Version: g.parts.Version, Log: g.parts.Log,
+		URL: g.parts.Config.Auth.URL, AuthServers: g.authServers,
 	})
 	g.Cluster.Listen(g.handleEvent, ferrule.Notified)
 	return nil
@@ -472,7 +480,7 @@ func (g *Gateway) URL() string {
 // Run runs the gateway, and then parts that need it, until ctx ends or a part returns.
 func (g *Gateway) Run(ctx context.Context, more ...func(context.Context) error) error {
 	parts := []func(context.Context) error{
-		g.Telemetry.Run, g.Cluster.Run, g.Dock.Run, g.Limits.Run, g.Leases.Run, g.Requests.Run, g.Approvals.Run, g.Agents.Run, g.Control.Run,
+		g.Telemetry.Run, g.Cluster.Run, g.Dock.Run, g.Limits.Run, g.Leases.Run, g.Requests.Run, g.Approvals.Run, g.Agents.Run, g.Control.Run, g.Tokens.Run,
 	}
 	for _, e := range g.Endpoints {
 		parts = append(parts, e.Run)
@@ -497,6 +505,8 @@ func (g *Gateway) Run(ctx context.Context, more ...func(context.Context) error) 
 	if g.OAuth != nil {
 		parts = append(parts, g.OAuth.Run)
 	}
+	g.warnNoTokens()
+	parts = append(parts, g.keepCertificates)
 	return lifecycle.Run(ctx, append(parts, more...)...)
 }
 
@@ -532,6 +542,9 @@ func (g *Gateway) Close() error {
 	}
 	if g.People != nil {
 		errs = append(errs, g.People.Close())
+	}
+	if g.Tokens != nil {
+		errs = append(errs, g.Tokens.Close())
 	}
 	if g.access != nil {
 		g.access.close()

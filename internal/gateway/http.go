@@ -2,16 +2,15 @@ package gateway
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/agent/server"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ops/localca"
 )
 
 // serveHTTP serves agents, health and metrics until ctx ends.
@@ -29,6 +28,9 @@ func (g *Gateway) serveHTTP(ctx context.Context) error {
 	mux.Handle("/approvals", approvals)
 	mux.Handle("/approvals/", approvals)
 	g.handleOAuth(mux)
+	if g.certificate != nil {
+		mux.Handle("GET "+localca.RootPath, g.Agents.Guard(http.HandlerFunc(g.certificate.serveRoot)))
+	}
 	mux.Handle("/mcp", agents)
 	mux.Handle("/mcp/", agents)
 	g.handleMetadata(mux)
@@ -42,13 +44,7 @@ func (g *Gateway) serveHTTP(ctx context.Context) error {
 	}
 	stop := context.AfterFunc(ctx, func() { web.Close() })
 	defer stop()
-	serve := web.Serve
-	if g.certificate != nil {
-		// Without HTTP/2: the limits count connections, and each must carry one request.
-		web.TLSConfig = &tls.Config{GetCertificate: g.certificate.get, NextProtos: []string{"http/1.1"}}
-		serve = func(ln net.Listener) error { return web.ServeTLS(ln, "", "") }
-	}
-	if err := serve(g.web); ctx.Err() == nil {
+	if err := g.certificate.serve(web, g.web); ctx.Err() == nil {
 		return fmt.Errorf("serving HTTP: %w", err)
 	}
 	return nil

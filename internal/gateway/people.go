@@ -54,26 +54,29 @@ func (g *Gateway) loginURL() (string, error) {
 	return "http://" + at.String(), nil
 }
 
-// approvalPages returns the pages on which people approve calls.
+// approvalPages returns the pages on which people approve calls. They use the tools that the
+// commands use: the policy decides, and other nodes list and answer their own requests.
 func (g *Gateway) approvalPages() http.Handler {
-	all := approvals{g}
 	return &approval.Pages{
 		Approvals: g.Approvals, People: g.People,
-		List: func(ctx context.Context, who ferrule.Principal) ([]ferrule.Approval, []string) {
-			return all.List(ctx, &ferrule.Call{Principal: who, Device: ferrule.GatewayID, Tool: listTool, Args: json.RawMessage("{}")})
+		List: func(ctx context.Context, who ferrule.Principal) ([]ferrule.Approval, []string, error) {
+			out, err := callOwn[builtin.ListApprovalsOutput](ctx, g, who, listTool, builtin.ListApprovalsInput{})
+			return out.Approvals, out.Silent, err
 		},
-		Answer: g.answerAs,
+		Answer: func(ctx context.Context, who ferrule.Principal, id string, answer approval.Answer) error {
+			_, err := callOwn[ferrule.Approval](ctx, g, who, answerTool, builtin.AnswerApprovalInput{ID: id, Allow: answer.Allow, For: ferrule.Duration(answer.For)})
+			return err
+		},
 	}
 }
 
-// answerAs answers a request on behalf of a person. It passes the pipeline, as the command
-// does: the policy decides, and the node of the request answers.
-func (g *Gateway) answerAs(ctx context.Context, who ferrule.Principal, id string, answer approval.Answer) (out ferrule.Approval, err error) {
-	args, err := json.Marshal(builtin.AnswerApprovalInput{ID: id, Allow: answer.Allow, For: ferrule.Duration(answer.For)})
+// callOwn calls one of the gateway's own tools on behalf of somebody.
+func callOwn[Out any](ctx context.Context, g *Gateway, who ferrule.Principal, tool string, in any) (out Out, err error) {
+	args, err := json.Marshal(in)
 	if err != nil {
 		return out, err
 	}
-	result, err := g.Pipeline.Handle(ctx, &ferrule.Call{Principal: who, Device: ferrule.GatewayID, Tool: answerTool, Args: args})
+	result, err := g.Pipeline.Handle(ctx, &ferrule.Call{Principal: who, Device: ferrule.GatewayID, Tool: tool, Args: args})
 	if err == nil {
 		err = json.Unmarshal(result.Value, &out)
 	}

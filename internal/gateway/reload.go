@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"os"
@@ -62,13 +61,13 @@ func (g *Gateway) ReloadOn(signals <-chan os.Signal, gone func() bool) func(cont
 
 // loaded is everything that a reload reads, before anything changes.
 type loaded struct {
-	cfg         config.Config
-	tokens      *identity.Tokens
-	overlays    []*overlay.File
-	certificate *tls.Certificate // nil without TLS
-	stamp       stamp
-	endpoints   []endpoint.Config
-	policy      *policy.Policy
+	cfg       config.Config
+	tokens    *identity.Tokens
+	overlays  []*overlay.File
+	listen    *pair // certificate of the HTTP server; nil without TLS
+	dialIn    *pair // certificate for devices that dial in; nil without TLS
+	endpoints []endpoint.Config
+	policy    *policy.Policy
 }
 
 func (g *Gateway) load() (l loaded, err error) {
@@ -84,10 +83,11 @@ func (g *Gateway) load() (l loaded, err error) {
 	if l.overlays, err = readOverlays(l.cfg.Overlays); err != nil {
 		return l, err
 	}
-	if l.cfg.TLS != (config.TLS{}) {
-		if l.certificate, l.stamp, err = readCertificate(l.cfg.TLS); err != nil {
-			return l, err
-		}
+	if l.listen, err = readPair(l.cfg.TLS); err != nil {
+		return l, err
+	}
+	if l.dialIn, err = readPair(l.cfg.DialIn.TLS); err != nil {
+		return l, fmt.Errorf("dial_in.%w", err)
 	}
 	if l.endpoints, err = l.cfg.EndpointConfigs(); err != nil {
 		return l, err
@@ -102,13 +102,18 @@ func (g *Gateway) reload() (done control.Reloaded, err error) {
 	if err != nil {
 		return done, err
 	}
-	running, tls := g.running, g.certificate != nil && next.certificate != nil
+	running, tls := g.running, g.certificate != nil && next.listen != nil
+	dialInTLS := g.DialIn != nil && g.DialIn.certificate != nil && next.dialIn != nil
 	running.Devices, running.Overlays, running.Auth, running.Agents.Hosts = next.cfg.Devices, next.cfg.Overlays, next.cfg.Auth, next.cfg.Agents.Hosts
 	running.Policy = next.cfg.Policy
 	running.Agents.OpenLoopback = running.Agents.OpenLoopback && next.cfg.Agents.OpenLoopback // a file that was cut short must not open it
 	running.Auth.Issuers = g.running.Auth.Issuers
+	running.Auth.Server, running.Auth.URL = g.running.Auth.Server, g.running.Auth.URL
 	if tls {
 		running.TLS = next.cfg.TLS
+	}
+	if dialInTLS {
+		running.DialIn.TLS = next.cfg.DialIn.TLS
 	}
 	if err := running.Check(); err != nil { // for example names of a proxy while loopback is open
 		return done, fmt.Errorf("together with what changes only at a restart: %w", err)
@@ -126,11 +131,11 @@ func (g *Gateway) reload() (done control.Reloaded, err error) {
 		g.Dock.SetPinUSB(pin)
 		done.Applied = append(done.Applied, fmt.Sprintf("devices.pin_usb: %t", pin))
 	}
-	if tls {
-		if g.certificate.differs(next.certificate) {
-			done.Applied = append(done.Applied, "tls: another certificate")
-		}
-		g.certificate.set(running.TLS, next.certificate, next.stamp)
+	if tls && g.certificate.replace(next.listen) {
+		done.Applied = append(done.Applied, "tls: another certificate")
+	}
+	if dialInTLS && g.DialIn.certificate.replace(next.dialIn) {
+		done.Applied = append(done.Applied, "dial_in.tls: another certificate")
 	}
 	if g.running.Agents.OpenLoopback && !running.Agents.OpenLoopback {
 		g.loopback.close()

@@ -1,6 +1,97 @@
 package gateway
 
-import "context"
+import (
+	"cmp"
+	"context"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/guard/tokens"
+)
+
+// tokensFile has the managed tokens, in the data directory.
+const tokensFile = "tokens"
+
+// DefaultOverlap is how long the old secret of a rotated token is accepted.
+const DefaultOverlap = 10 * time.Minute
+
+// openTokens opens the tokens of the configuration and those that people manage.
+func (g *Gateway) openTokens() (err error) {
+	g.loopback = newLoopback(g.parts.Config.Agents.OpenLoopback)
+	if g.tokens, err = g.parts.Config.Tokens(); err != nil {
+		return err
+	}
+	parts := tokens.Parts{File: filepath.Join(g.parts.Data, tokensFile), Taken: g.tokens.Has, Record: g.recordAccess, Log: g.parts.Log}
+	if !g.parts.Config.ClusterConfig().Alone() {
+		parts.Shared = g.Cluster.Shared()
+	}
+	if g.Tokens, err = tokens.Open(parts); err != nil {
+		return err
+	}
+	g.Tokens.Connect()
+	return nil
+}
+
+// warnNoTokens says what to do if nobody can call over HTTP.
+func (g *Gateway) warnNoTokens() {
+	_, open := g.loopback.Open()
+	if auth := g.parts.Config.Auth; g.web != nil && !open && g.tokens.Len()+g.Tokens.Len() == 0 && !auth.Server.Enabled && len(auth.Issuers) == 0 {
+		g.parts.Log.Info("agents need a token over HTTP, and there is none: run `ferrule setup CLIENT --http` to set up an agent program, or `ferrule token add NAME`")
+	}
+}
+
+// managed implements builtin.Tokens.
+type managed struct{ *Gateway }
+
+// List implements builtin.Tokens. It has the tokens of the configuration too.
+func (m managed) List() []ferrule.Token {
+	all := m.Tokens.List()
+	for _, who := range m.tokens.Principals() {
+		all = append(all, ferrule.Token{Name: who.Name, Scopes: who.Scopes.Names(), Devices: who.DevicePatterns(), Config: true})
+	}
+	slices.SortStableFunc(all, func(a, b ferrule.Token) int { return cmp.Compare(a.Name, b.Name) })
+	return all
+}
+
+// Add implements builtin.Tokens.
+func (m managed) Add(by ferrule.Principal, in builtin.AddTokenInput) (builtin.TokenOutput, error) {
+	if in.Rotate && slices.ContainsFunc(m.Tokens.List(), func(t ferrule.Token) bool { return t.Name == in.Name }) {
+		return m.Rotate(by, builtin.RotateTokenInput{Name: in.Name})
+	}
+	scopes := ferrule.LimitTo(ferrule.ScopeEndanger)
+	if in.Scopes != nil {
+		var err error
+		if scopes, err = ferrule.ParseScopes(in.Scopes); err != nil {
+			return builtin.TokenOutput{}, ferrule.Errorf(ferrule.Invalid, "%w", err)
+		}
+	}
+	return m.output(m.Tokens.Add(by, tokens.New{Name: in.Name, Scopes: scopes, Devices: in.Devices, Expires: time.Duration(in.Expires)}))
+}
+
+// Rotate implements builtin.Tokens.
+func (m managed) Rotate(by ferrule.Principal, in builtin.RotateTokenInput) (builtin.TokenOutput, error) {
+	overlap := DefaultOverlap
+	if in.Overlap != nil {
+		overlap = time.Duration(*in.Overlap)
+	}
+	return m.output(m.Tokens.Rotate(by, in.Name, overlap))
+}
+
+// Revoke implements builtin.Tokens.
+func (m managed) Revoke(by ferrule.Principal, in builtin.RevokeTokenInput) (builtin.TokenOutput, error) {
+	return m.output(m.Tokens.Revoke(by, in.Name))
+}
+
+func (m managed) output(c tokens.Changed, err error) (builtin.TokenOutput, error) {
+	out := builtin.TokenOutput{Token: c.Token, Secret: c.Secret.Reveal(), Note: c.Note}
+	if url := m.URL(); url != "" && c.Secret != "" {
+		out.URL = url + "/mcp"
+	}
+	return out, err
+}
 
 // loopback says whether programs on this machine need no token over HTTP.
 type loopback struct {

@@ -3,13 +3,8 @@ package mcphttp
 import (
 	"net"
 	"net/http"
-	"regexp"
 	"strings"
 )
-
-// anyHost matches a name or an address, with or without a port. A Host header that came
-// with an absolute URL may have other characters.
-var anyHost = regexp.MustCompile(`^(\[[0-9A-Fa-f:.]+(%[A-Za-z0-9._~-]+)?\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?$`)
 
 // Origin returns the origin at which a caller reaches this server, for example
 // https://gateway.example: the configured one, or else what the request says. It ignores
@@ -19,7 +14,7 @@ func Origin(configured string, r *http.Request) string {
 		return strings.TrimSuffix(configured, "/")
 	}
 	host := r.Host
-	if !anyHost.MatchString(host) {
+	if !isHost(host) {
 		host = "localhost"
 		if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
 			host = local.String()
@@ -29,4 +24,17 @@ func Origin(configured string, r *http.Request) string {
 		return "https://" + host
 	}
 	return "http://" + host
+}
+
+// isHost reports whether a Host header can only be a name or an address, perhaps with a
+// port. One that came with an absolute URL may have other characters.
+func isHost(host string) bool {
+	for i := range len(host) {
+		switch c := host[i]; {
+		case 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte(".-_:[]%", c) >= 0:
+		default:
+			return false
+		}
+	}
+	return host != ""
 }

@@ -3,9 +3,11 @@ package server
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
 	"strings"
 	"time"
+	"unicode"
 
 	sdkauth "github.com/modelcontextprotocol/go-sdk/auth"
 
@@ -49,8 +51,9 @@ func (s *Server) Protected(needs ferrule.Scopes, next http.Handler) http.Handler
 		}
 		// A session belongs to its principal, whatever token it has now, and to the device
 		// of that token: another one could reach more through the session.
-		info := &sdkauth.TokenInfo{UserID: c.Who.String() + " " + c.Device, Extra: map[string]any{whoExtra: c.Who}}
-		ctx := context.WithValue(context.WithValue(r.Context(), callerKey{}, c.Who), tokenInfoKey{}, info)
+		var who any = c.Who
+		info := &sdkauth.TokenInfo{UserID: c.Who.String() + " " + c.Device, Extra: map[string]any{whoExtra: who}}
+		ctx := context.WithValue(context.WithValue(r.Context(), callerKey{}, who), tokenInfoKey{}, info)
 		serveWhile(c.Valid, known, w, r.WithContext(ctx))
 	})))
 }
@@ -77,44 +80,67 @@ func (s *Server) authenticate(r *http.Request, needs ferrule.Scopes) (c identity
 		return c, refused
 	}
 	path, device := resourceOf(r.URL.Path)
-	c, err := s.parts.Verify(r.Context(), token, identity.Request{Resource: s.parts.Origin(r) + path, From: mcphttp.Hostname(r.RemoteAddr), Time: time.Now()})
+	about := identity.Request{From: mcphttp.Hostname(r.RemoteAddr), Time: time.Now()}
+	if s.parts.URL != "" || s.isOwn(r) {
+		about.Resource = mcphttp.Origin(s.parts.URL, r) + path
+	}
+	c, err := s.parts.Verify(r.Context(), token, about)
 	if err == nil && c.Device != "" && c.Device != device {
 		err = identity.ErrAudience
 	}
-	switch {
+	switch tooMany := s.wrongToken(r, c, err); {
+	case tooMany:
+		return c, &refusal{http.StatusTooManyRequests, "invalid_token", 0, tooManyWrong}
 	case errors.Is(err, identity.ErrUnknown):
-		s.wrong.wait(r.Context(), r.RemoteAddr)
 		return c, &refusal{http.StatusUnauthorized, "invalid_token", askFor,
 			"the token is wrong, or was revoked; nothing was called. Use another token, or log in again. The owner of this gateway creates tokens with `ferrule token add`"}
 	case errors.Is(err, identity.ErrExpired):
 		return c, &refusal{http.StatusUnauthorized, "invalid_token", askFor, "the token has expired; nothing was called. Log in again, or ask the owner of this gateway for a new token"}
 	case errors.Is(err, identity.ErrAudience):
-		return c, &refusal{http.StatusUnauthorized, "invalid_token", askFor, "the token was made for another address, so it is not accepted here; nothing was called. Log in again at this address"}
+		return c, &refusal{http.StatusUnauthorized, "invalid_token", askFor, "the token was made for another address, so it is not accepted here; nothing was called. Log in again at this address. If it is the right one, the owner of this gateway can set auth.url to it"}
 	case err != nil:
 		s.parts.Log.Debug("token not checked", "err", err)
 		return c, &refusal{http.StatusServiceUnavailable, "", 0, "the gateway cannot check the token now, because it cannot reach the issuer; nothing was called. Try again in a few seconds"}
 	case !c.Who.Scopes.Has(needs):
 		return c, &refusal{http.StatusForbidden, "insufficient_scope", ferrule.LimitTo(needs | c.Who.Scopes), "this address needs a token with the scope " + needs.String()}
 	}
-	if id := s.currentID(c.Device); c.Device != "" && c.Who.Reaches(&ferrule.Device{ID: id}) {
-		c.Who.Devices = id // the address hides other devices, and the pipeline must refuse them
+	if c.Device != "" {
+		if id := s.currentID(c.Device); c.Who.Reaches(&ferrule.Device{ID: id}) {
+			c.Who.Devices = id // the address hides other devices, and the pipeline must refuse them
+		}
 	}
 	return c, nil
+}
+
+// isOwn reports whether the Host of a request is certainly a name of this gateway: of this
+// machine on a loopback address, the address itself, or one of Config.Hosts. Otherwise a
+// caller could choose a name for which it has somebody's token.
+func (s *Server) isOwn(r *http.Request) bool {
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if !ok {
+		return false
+	}
+	address := local.String()
+	return isLoopback(address) && isLoopback(r.Host) || mcphttp.Hostname(address) == mcphttp.Hostname(r.Host) || s.isHost(r.Host)
 }
 
 // bearerToken returns the token of a request. A token in the URL is ignored: it would get
 // into logs and histories.
 func bearerToken(r *http.Request) (token string, refused *refusal) {
-	all := r.Header.Values("Authorization")
-	words := strings.Fields(r.Header.Get("Authorization"))
+	all := r.Header["Authorization"]
+	var scheme string
+	if len(all) > 0 {
+		scheme, token, _ = strings.Cut(strings.TrimSpace(all[0]), " ")
+	}
+	token = strings.TrimSpace(token)
 	switch {
-	case len(words) == 0 || !strings.EqualFold(words[0], "Bearer"):
+	case !strings.EqualFold(scheme, "Bearer"):
 		return "", &refusal{http.StatusUnauthorized, "", askFor, noToken}
-	case len(all) != 1 || len(words) != 2 || len(words[1]) > maxToken:
+	case len(all) != 1 || token == "" || len(token) > maxToken || strings.ContainsFunc(token, unicode.IsSpace):
 		return "", &refusal{http.StatusBadRequest, "invalid_request", 0,
 			"the header Authorization must be `Bearer TOKEN`, with one token. If the token comes from a variable, check that it is set"}
 	}
-	return words[1], nil
+	return token, nil
 }
 
 // resourceOf returns the path of the protected resource that a request is for, and its
@@ -136,8 +162,12 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, why *refusal) {
 
 // challenge adds the headers of a refusal.
 func (s *Server) challenge(h http.Header, r *http.Request, why *refusal) {
-	if why.status == http.StatusServiceUnavailable {
+	switch why.status {
+	case http.StatusServiceUnavailable:
 		h.Set("Retry-After", "5")
+		return
+	case http.StatusTooManyRequests:
+		h.Set("Retry-After", wrongWait)
 		return
 	}
 	var params []string
@@ -146,7 +176,7 @@ func (s *Server) challenge(h http.Header, r *http.Request, why *refusal) {
 		add("error", why.code)
 	}
 	if why.scopes != 0 && strings.HasPrefix(r.URL.Path, "/mcp") {
-		if origin := s.parts.Origin(r); len(s.parts.AuthServers(origin)) > 0 {
+		if origin := mcphttp.Origin(s.parts.URL, r); len(s.parts.AuthServers(origin)) > 0 {
 			path, _ := resourceOf(r.URL.Path)
 			add("scope", why.scopes.String())
 			add("resource_metadata", origin+MetadataPath+path)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -34,18 +35,13 @@ func scopesOf(t testing.TB, names ...string) ferrule.Scopes {
 // testTokens is a Verifier: credentials and errors by token.
 type testTokens map[string]any
 
-func (all testTokens) verify(_ context.Context, token string, r identity.Request) (c identity.Credential, err error) {
+func (all testTokens) verify(_ context.Context, token string, _ identity.Request) (c identity.Credential, err error) {
 	switch v := all[token].(type) {
 	case identity.Credential:
 		v.Valid = context.Background()
 		return v, nil
 	case error:
 		return c, v
-	case string: // the only resource that the token is for
-		if v != r.Resource {
-			return c, identity.ErrAudience
-		}
-		return identity.Credential{Who: ferrule.Principal{Role: ferrule.Agent, Name: "claude"}, Valid: context.Background()}, nil
 	}
 	return c, identity.ErrUnknown
 }
@@ -54,10 +50,10 @@ func (all testTokens) verify(_ context.Context, token string, r identity.Request
 func resourceTokens(t testing.TB) testTokens {
 	all, metrics := scopesOf(t, "endanger", "metrics"), scopesOf(t, "metrics")
 	claude := ferrule.Principal{Role: ferrule.Agent, Name: "claude", Auth: ferrule.AuthOAuth, Scopes: all}
-	few := claude
-	few.Scopes = metrics
+	few, lamps := claude, claude
+	few.Scopes, lamps.Devices = metrics, "lamp-*"
 	return testTokens{
-		"good": identity.Credential{Who: claude}, "robot": identity.Credential{Who: claude, Device: "robot"}, "few": identity.Credential{Who: few},
+		"good": identity.Credential{Who: claude}, "robot": identity.Credential{Who: claude, Device: "robot"}, "few": identity.Credential{Who: few}, "lamps": identity.Credential{Who: lamps},
 		"expired": identity.ErrExpired, "elsewhere": fmt.Errorf("aud: %w", identity.ErrAudience), "unreachable": errors.New("https://issuer.internal/keys: no route to host"),
 	}
 }
@@ -82,11 +78,12 @@ func TestResourceServer(t *testing.T) {
 		{"without a token", "Bearer", "400 invalid_request", "400 invalid_request", "400 invalid_request"},
 		{"two tokens", "Bearer good good", "400 invalid_request", "400 invalid_request", "400 invalid_request"},
 		{"too long", "Bearer " + strings.Repeat("a", maxToken+1), "400 invalid_request", "400 invalid_request", "400 invalid_request"},
+		{"token for other devices", "Bearer lamps", "-", "404", "404"},
 		{"good", "Bearer good", "-", "-", "404"},
 		{"lower case", "bearer good", "-", "-", "404"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { // the response to a wrong token is delayed
+			synctest.Test(t, func(t *testing.T) {
 				f := newServer(t, nil, ferrule.Tool{Name: "look", Effect: ferrule.Reads})
 				f.parts.Verify, f.parts.Open = resourceTokens(t).verify, closed
 				for path, want := range map[string]string{"/mcp": test.fleet, "/mcp/devices/robot": test.device, "/mcp/devices/ghost": test.unknown} {
@@ -94,6 +91,7 @@ func TestResourceServer(t *testing.T) {
 						for _, version := range append(versions, "2024-11-05", "") {
 							for _, server := range []string{"", "https://login.example"} {
 								f.parts.AuthServers = func(string) []string { return strings.Fields(server) }
+								f.wrong = newWrongTokens() // TestWrongTokens sends too many
 								got, header := refusalOf(f.Handler(), method, path, version, test.header)
 								if want == "-" && (strings.HasPrefix(got, "401") || strings.HasPrefix(got, "403") || strings.HasPrefix(got, "400 invalid") || got == "503") ||
 									want != "-" && got != want {
@@ -180,36 +178,80 @@ func TestTokenInURL(t *testing.T) {
 	}
 }
 
-// TestAudience checks which resource a verifier is asked about.
-func TestAudience(t *testing.T) {
-	const gw = "http://gw.example"
+// TestOpenWithToken checks that an agent that shows a token is known by it even where none is
+// needed, and that a wrong one is refused: a person would not notice otherwise.
+func TestOpenWithToken(t *testing.T) {
 	f := newServer(t, nil)
-	f.parts.Open = closed
-	f.parts.Verify = testTokens{"fleet": gw + "/mcp", "robot": gw + "/mcp/devices/robot", "configured": "https://front.example/mcp"}.verify
-	ok := func(handler http.Handler, path, token string) bool {
-		t.Helper()
-		got, _ := refusalOf(handler, http.MethodPost, path, mcphttp.StatelessVersion, "Bearer "+token)
-		return got != "401 invalid_token"
-	}
-	metrics := f.Protected(ferrule.ScopeMetrics, http.NotFoundHandler())
+	f.parts.Verify = resourceTokens(t).verify
+	var who ferrule.Principal
+	h := f.Protected(ferrule.ScopeRead, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { who = caller(r.Context()) }))
 	for _, test := range []struct {
-		path, token string
-		want        bool
-	}{
-		{"/mcp", "fleet", true}, {"/mcp?x=1", "fleet", true}, {"/mcp", "robot", false}, {"/mcp/devices/robot", "robot", true},
-		{"/mcp/devices/ghost", "robot", false}, {"/mcp/devices/", "robot", false}, {"/mcp/devices/robot/x", "robot", false},
-	} {
-		if got := ok(f.Handler(), test.path, test.token); got != test.want {
-			t.Errorf("%+v: %t", test, got)
+		header string
+		status int
+		name   string
+	}{{"", 200, "local/unnamed"}, {"Bearer good", 200, "claude"}, {"Bearer expired", 401, ""}, {"Bearer", 400, ""}} {
+		who = ferrule.Principal{}
+		r := at(t, "127.0.0.1:3377", "127.0.0.1:3377", http.MethodPost, "/mcp")
+		if test.header != "" {
+			r.Header.Set("Authorization", test.header)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if w.Code != test.status || who.Name != test.name {
+			t.Errorf("%q: %d, %s", test.header, w.Code, who)
 		}
 	}
-	if !ok(metrics, "/metrics", "fleet") {
-		t.Error("a token of the gateway is not for its metrics")
+}
+
+// TestAudience checks which resource a verifier is asked about. It is not asked about a name
+// that a caller may have chosen because it has a token for it.
+func TestAudience(t *testing.T) {
+	const path, robot = "/mcp", "/mcp/devices/robot"
+	for _, test := range []struct {
+		local, host, url, path string
+		hosts                  []string
+		want                   string
+	}{
+		{"127.0.0.1:3377", "127.0.0.1:3377", "", path, nil, "http://127.0.0.1:3377/mcp"},
+		{"127.0.0.1:3377", "localhost:3377", "", robot, nil, "http://localhost:3377/mcp/devices/robot"},
+		{"[::1]:3377", "localhost:3377", "", path + "?x=1", nil, "http://localhost:3377/mcp"},
+		{"192.0.2.7:3377", "192.0.2.7:3377", "", path, nil, "http://192.0.2.7:3377/mcp"},
+		{"192.0.2.7:3377", "gw.example", "", path, []string{"gw.example"}, "http://gw.example/mcp"},
+		{"192.0.2.7:3377", "evil.example", "", path, []string{"gw.example"}, ""},
+		{"192.0.2.7:3377", "localhost:3377", "", path, nil, ""},
+		{"192.0.2.7:3377", "192.0.2.8", "", path, nil, ""},
+		{"192.0.2.7:3377", "evil.example", "https://gw.example", path, nil, "https://gw.example/mcp"},
+		{"127.0.0.1:3377", "127.0.0.1:3377", "", robot + "/x", nil, "http://127.0.0.1:3377/mcp"},
+		{"127.0.0.1:3377", "127.0.0.1:3377", "", "/metrics", nil, "http://127.0.0.1:3377/mcp"},
+	} {
+		f := newServer(t, nil)
+		f.parts.URL = test.url
+		f.SetHosts(test.hosts)
+		asked := "nobody"
+		f.parts.Verify = func(_ context.Context, _ string, r identity.Request) (c identity.Credential, err error) {
+			asked = r.Resource
+			return c, identity.ErrAudience
+		}
+		r := at(t, test.local, test.host, http.MethodPost, test.path)
+		r.Header.Set("Authorization", "Bearer x")
+		w := httptest.NewRecorder()
+		f.Protected(ferrule.ScopeRead, http.NotFoundHandler()).ServeHTTP(w, r)
+		if w.Code != http.StatusUnauthorized || asked != test.want {
+			t.Errorf("%+v: %d, asked about %q", test, w.Code, asked)
+		}
 	}
-	f.parts.Origin = func(r *http.Request) string { return mcphttp.Origin("https://front.example", r) }
-	if ok(f.Handler(), "/mcp", "fleet") || !ok(f.Handler(), "/mcp", "configured") {
-		t.Error("the configured origin does not decide")
+}
+
+// at returns a request that comes in at an address, for a host.
+func at(t *testing.T, local, host, method, path string) *http.Request {
+	t.Helper()
+	address, err := net.ResolveTCPAddr("tcp", local)
+	if err != nil {
+		t.Fatal(err)
 	}
+	r := httptest.NewRequestWithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, net.Addr(address)), method, path, nil)
+	r.Host = host
+	return r
 }
 
 // TestMetadata checks where the metadata of addresses is served, and what it is.

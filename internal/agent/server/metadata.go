@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/mcphttp"
 )
 
 // MetadataPath is where the metadata of a protected resource begins, of RFC 9728.
@@ -27,7 +28,7 @@ func (s *Server) Metadata() http.Handler {
 	return closing(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := strings.TrimPrefix(r.URL.Path, MetadataPath)
 		resource, device := resourceOf(path)
-		origin := s.parts.Origin(r)
+		origin := mcphttp.Origin(s.parts.URL, r)
 		servers := s.parts.AuthServers(origin)
 		if len(servers) == 0 || path != "" && path != resource || device != "" && ferrule.CheckID(device) != nil {
 			http.NotFound(w, r)

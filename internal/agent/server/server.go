@@ -23,7 +23,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"net/netip"
 	"regexp"
 	"sync"
@@ -35,6 +34,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/guard/identity"
 	"github.com/ferrulehq/ferrule/internal/mcphttp"
+	"github.com/ferrulehq/ferrule/internal/ratelimit"
 )
 
 // Config configures a Server.
@@ -96,12 +96,14 @@ type Parts struct {
 	// Open reports whether agents on this machine need no credential over HTTP, and until
 	// when. If it is nil, they do not.
 	Open func() (valid context.Context, open bool)
-	// Origin returns the origin at which a caller reaches the gateway. If it is nil, the
-	// request says so.
-	Origin func(r *http.Request) string
+	// URL is the origin at which callers reach the gateway; empty if each one's own address
+	// will do.
+	URL string
 	// AuthServers returns the issuers of authorization servers from which agents get tokens
 	// for an origin; nil if there is none.
 	AuthServers func(origin string) []string
+	// Record records a credential that was refused; it may be nil.
+	Record func(who ferrule.Principal, event ferrule.AccessEvent, from, message string, refused ferrule.Code)
 	// SessionEnded is called with the Session of calls whose agent is gone, perhaps more
 	// than once; it may be nil.
 	SessionEnded func(session string)
@@ -119,7 +121,7 @@ type Server struct {
 	notifier *notify.Notifier
 	signals  *signalNames
 	pending  pendingCalls
-	wrong    wrongTokens
+	wrong    *ratelimit.Keyed[netip.Prefix] // wrong tokens
 	sessions sessions
 	hosts    atomic.Pointer[[]string]
 
@@ -140,9 +142,6 @@ func New(p Parts) *Server {
 	if p.Open == nil {
 		s.parts.Open = func() (context.Context, bool) { return context.Background(), true }
 	}
-	if p.Origin == nil {
-		s.parts.Origin = func(r *http.Request) string { return mcphttp.Origin("", r) }
-	}
 	if p.AuthServers == nil {
 		s.parts.AuthServers = func(string) []string { return nil }
 	}
@@ -157,7 +156,7 @@ func New(p Parts) *Server {
 	s.notifier = notify.New(notify.Config{Handle: s.handle, Samples: p.Samples, Device: s.device, Log: p.Log})
 	s.signals = &signalNames{ask: s.askSignals, known: make(map[string]knownSignals)}
 	s.pending.calls = make(map[string]*pendingCall)
-	s.wrong = wrongTokens{log: p.Log, byHost: make(map[netip.Prefix]*wrongCount)}
+	s.wrong = newWrongTokens()
 	s.viewAt("")
 	return s
 }

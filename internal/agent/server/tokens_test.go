@@ -23,9 +23,6 @@ func (s sender) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// closed is Parts.Open of a server that needs a credential.
-func closed() (context.Context, bool) { return nil, false }
-
 // TestReplacedToken: a call that is under way when its token is replaced goes on, because
 // the hardware already moves and its caller must learn the outcome. The next one is
 // refused.

@@ -1,82 +1,46 @@
 package server
 
 import (
-	"context"
-	"fmt"
-	"log/slog"
+	"errors"
+	"net/http"
 	"net/netip"
-	"strings"
-	"sync"
 	"time"
 
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/guard/identity"
 	"github.com/ferrulehq/ferrule/internal/mcphttp"
+	"github.com/ferrulehq/ferrule/internal/ratelimit"
 )
 
-// The delay of a response to a wrong token. It doubles with each one of a host, and starts
-// over when there was none for a while. A valid token is never delayed.
-const (
-	minWrongDelay = 100 * time.Millisecond
-	maxWrongDelay = 5 * time.Second
-	wrongTokenAge = 10 * time.Minute
-	// maxWrongHosts is the limit of hosts that are remembered.
-	maxWrongHosts = 1024
-)
+// wrongRate is how many wrong tokens of a host get the usual response, which tells an agent
+// how to get a valid one. More are told to wait. Nothing waits in the gateway: a response
+// that is held back holds a connection too. A valid token is always accepted at once,
+// because others may share the address, for example behind a proxy.
+var wrongRate = ratelimit.PerMinute(60)
 
-// wrongTokens counts wrong tokens by host.
-type wrongTokens struct {
-	log *slog.Logger
+// maxWrongHosts is the limit of hosts that are told apart.
+const maxWrongHosts = 1024
 
-	mu     sync.Mutex
-	byHost map[netip.Prefix]*wrongCount
+func newWrongTokens() *ratelimit.Keyed[netip.Prefix] {
+	return ratelimit.NewKeyed[netip.Prefix](wrongRate, maxWrongHosts)
 }
 
-type wrongCount struct {
-	n    int
-	last time.Time
-}
+// wrongWait is how many seconds the sender of too many wrong tokens is told to wait.
+const wrongWait = "60"
 
-// wait delays the response to a wrong token.
-func (w *wrongTokens) wait(ctx context.Context, remote string) {
-	select {
-	case <-time.After(w.add(mcphttp.HostOf(remote), time.Now())):
-	case <-ctx.Done():
-	}
-}
+// tooManyWrong is the response to the sender of too many wrong tokens.
+const tooManyWrong = "too many wrong tokens from this address; nothing was called. Correct the token: a valid one is accepted at once"
 
-// add counts a wrong token and returns how long its response has to wait. It logs the
-// first, and then each time that the number has doubled.
-func (w *wrongTokens) add(host netip.Prefix, now time.Time) time.Duration {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	c := w.byHost[host]
-	if c == nil {
-		w.makeRoom()
-		c = &wrongCount{}
-		w.byHost[host] = c
+// wrongToken records a token that was not accepted because of err, which is nil for one that
+// was. It reports whether its host has sent too many wrong ones.
+func (s *Server) wrongToken(r *http.Request, c identity.Credential, err error) bool {
+	unknown := errors.Is(err, identity.ErrUnknown)
+	if !unknown && !errors.Is(err, identity.ErrExpired) && !errors.Is(err, identity.ErrAudience) {
+		return false
 	}
-	if now.Sub(c.last) > wrongTokenAge {
-		c.n = 0
+	if s.parts.Record != nil {
+		s.parts.Record(c.Who, ferrule.AccessTokenUsed, r.RemoteAddr, err.Error(), ferrule.Denied)
 	}
-	c.n++
-	c.last = now
-	if c.n&(c.n-1) == 0 {
-		w.log.Warn(fmt.Sprintf("wrong token from %s, %d so far; nothing was called. If it is one of your agents, correct its token; if not, limit who can reach this port", strings.TrimSuffix(host.String(), "/32"), c.n))
-	}
-	return min(minWrongDelay<<min(c.n-1, 30), maxWrongDelay)
-}
-
-// makeRoom drops the host that was quiet for longest, if there are too many. It is called
-// with mu held.
-func (w *wrongTokens) makeRoom() {
-	if len(w.byHost) < maxWrongHosts {
-		return
-	}
-	var oldest netip.Prefix
-	var last time.Time
-	for host, c := range w.byHost {
-		if last.IsZero() || c.last.Before(last) {
-			oldest, last = host, c.last
-		}
-	}
-	delete(w.byHost, oldest)
+	// Who has or had a real one must learn that it needs another.
+	return unknown && s.wrong.Take(mcphttp.HostOf(r.RemoteAddr), time.Now()) > 0
 }

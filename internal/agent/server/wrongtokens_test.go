@@ -1,85 +1,84 @@
 package server
 
 import (
-	"bytes"
+	"context"
 	"fmt"
-	"log/slog"
 	"net/http"
-	"net/netip"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/guard/identity"
-	"github.com/ferrulehq/ferrule/internal/mcphttp"
 )
 
-// TestWrongTokenDelay: the delay doubles up to a limit, hosts do not share it, and a quiet
-// host starts over. The log has the first wrong token, and each time the number doubled.
-func TestWrongTokenDelay(t *testing.T) {
-	var log bytes.Buffer
-	w := wrongTokens{log: slog.New(slog.NewTextHandler(&log, nil)), byHost: make(map[netip.Prefix]*wrongCount)}
-	host, other := mcphttp.HostOf("192.0.2.1:1000"), mcphttp.HostOf("192.0.2.2:1000")
-	now := time.Now()
-	for i, want := range []string{"100ms", "200ms", "400ms", "800ms", "1.6s", "3.2s", "5s", "5s"} {
-		if got := w.add(host, now).String(); got != want {
-			t.Errorf("wrong token %d is delayed by %s, want %s", i+1, got, want)
-		}
-	}
-	if got := w.add(other, now); got != minWrongDelay {
-		t.Errorf("another host is delayed by %v", got)
-	}
-	if got := w.add(host, now.Add(wrongTokenAge+time.Second)); got != minWrongDelay {
-		t.Errorf("a quiet host is delayed by %v", got)
-	}
-	if n := strings.Count(log.String(), "wrong token from 192.0.2.1"); n != 5 {
-		t.Errorf("%d lines are logged:\n%s", n, &log)
-	}
-	for i := range 3 * maxWrongHosts {
-		w.add(mcphttp.HostOf(fmt.Sprintf("10.0.%d.%d:1", i/256, i%256)), now.Add(time.Duration(i)))
-	}
-	if n := len(w.byHost); n > maxWrongHosts {
-		t.Errorf("%d hosts are remembered", n)
-	}
-}
-
-// TestWrongTokens: wrong tokens are delayed and end the connection; a valid one is served
-// at once.
+// TestWrongTokens: an address that sends too many wrong tokens is told to wait, at once and
+// not after a delay. A valid token from the same address is accepted, one that has expired
+// gets the response that lets an agent log in again, and other addresses are not affected.
+// All wrong tokens are recorded.
 func TestWrongTokens(t *testing.T) {
-	var log bytes.Buffer
-	_, url := serve(t, func(f *Server) {
-		tokens, err := identity.NewTokens([]identity.Token{{Name: "ada", Secret: "a-token-of-sixteen"}})
-		if err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		f := newServer(t, func(context.Context, *ferrule.Call) (*ferrule.Result, error) { return &ferrule.Result{}, nil })
+		ada := ferrule.Principal{Role: ferrule.Agent, Name: "ada", Auth: ferrule.AuthToken}
+		f.parts.Open = func() (context.Context, bool) { return nil, false }
+		f.parts.Verify = func(_ context.Context, token string, _ identity.Request) (identity.Credential, error) {
+			switch token {
+			case "valid":
+				return identity.Credential{Who: ada, Valid: t.Context()}, nil
+			case "old":
+				return identity.Credential{Who: ada}, identity.ErrExpired
+			case "revoked":
+				return identity.Credential{Who: ada}, identity.ErrUnknown
+			}
+			return identity.Credential{}, identity.ErrUnknown
 		}
-		f.parts.Verify, f.parts.Open, f.wrong.log = tokens.Verify, closed, slog.New(slog.NewTextHandler(&log, nil))
-	})
-	ask := func(token string) (*http.Response, time.Duration) {
-		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/mcp", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`))
-		if err != nil {
-			t.Fatal(err)
+		recorded := make(map[string]int)
+		f.parts.Record = func(who ferrule.Principal, event ferrule.AccessEvent, from, message string, refused ferrule.Code) {
+			if strings.Contains(message, "guess") {
+				t.Errorf("the record has the token: %s", message)
+			}
+			recorded[fmt.Sprint(who.Name, " ", event, " ", message, " ", refused)]++
 		}
-		req.Header.Set("Authorization", "Bearer "+token)
-		req.Header.Set("Content-Type", "application/json")
-		req.Header.Set("Accept", "application/json, text/event-stream")
+		handler := f.Handler()
+		ask := func(token, from string) *http.Response {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/mcp", strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`))
+			r.RemoteAddr = from
+			r.Header.Set("Authorization", "Bearer "+token)
+			r.Header.Set("Content-Type", "application/json")
+			r.Header.Set("Accept", "application/json, text/event-stream")
+			w := httptest.NewRecorder()
+			handler.ServeHTTP(w, r)
+			return w.Result()
+		}
+		expect := func(status int, token, from string) {
+			t.Helper()
+			if resp := ask(token, from); resp.StatusCode != status || (resp.Header.Get("Connection") == "close") != (status != http.StatusOK) {
+				t.Errorf("%s from %s: %s, want %d; Connection: %q", token, from, resp.Status, status, resp.Header.Get("Connection"))
+			}
+		}
 		start := time.Now()
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
+		for i := range wrongRate.Burst {
+			expect(http.StatusUnauthorized, "guess", fmt.Sprintf("[2001:db8::%x]:1", i+1)) // all of one network
 		}
-		resp.Body.Close()
-		return resp, time.Since(start)
-	}
-	for _, least := range []time.Duration{minWrongDelay, 2 * minWrongDelay, 4 * minWrongDelay} {
-		if resp, took := ask("guess"); resp.StatusCode != http.StatusUnauthorized || took < least || !resp.Close {
-			t.Errorf("a wrong token: %s after %v, want at least %v; closed: %t", resp.Status, took, least, resp.Close)
+		resp := ask("guess", "[2001:db8::ff]:1")
+		if wait := resp.Header.Get("Retry-After"); resp.StatusCode != http.StatusTooManyRequests || wait != wrongWait {
+			t.Errorf("%s, wait %q", resp.Status, wait)
 		}
-	}
-	if resp, _ := ask("a-token-of-sixteen"); resp.StatusCode != http.StatusOK || resp.Close {
-		t.Errorf("a valid token: %s, closed: %t", resp.Status, resp.Close)
-	}
-	if !strings.Contains(log.String(), "wrong token from 127.0.0.1, 2 so far") {
-		t.Errorf("the log has\n%s", &log)
-	}
+		expect(http.StatusTooManyRequests, "guess", "[2001:db8::1]:1")
+		expect(http.StatusTooManyRequests, "revoked", "[2001:db8::1]:1")
+		expect(http.StatusUnauthorized, "old", "[2001:db8::1]:1")
+		expect(http.StatusOK, "valid", "[2001:db8::1]:1")
+		expect(http.StatusUnauthorized, "guess", "192.0.2.1:1")
+		if took := time.Since(start); took > 0 {
+			t.Errorf("responses were held back for %v", took)
+		}
+		time.Sleep(2 * time.Minute)
+		expect(http.StatusUnauthorized, "guess", "[2001:db8::1]:1")
+		want := map[string]int{" token_used unknown token denied": wrongRate.Burst + 4, "ada token_used unknown token denied": 1, "ada token_used the token has expired denied": 1}
+		if fmt.Sprint(recorded) != fmt.Sprint(want) {
+			t.Errorf("recorded %v, want %v", recorded, want)
+		}
+	})
 }

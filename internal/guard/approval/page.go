@@ -40,9 +40,9 @@ type Pages struct {
 	Approvals *Approvals
 	People    People
 	// List returns the requests of all nodes, and the nodes that did not answer.
-	List func(ctx context.Context, who ferrule.Principal) (all []ferrule.Approval, silent []string)
+	List func(ctx context.Context, who ferrule.Principal) (all []ferrule.Approval, silent []string, err error)
 	// Answer answers a request on any node.
-	Answer func(ctx context.Context, who ferrule.Principal, id string, answer Answer) (ferrule.Approval, error)
+	Answer func(ctx context.Context, who ferrule.Principal, id string, answer Answer) error
 }
 
 // ServeHTTP serves /approvals, and links below it.
@@ -97,8 +97,7 @@ func (p *Pages) serveLink(w http.ResponseWriter, req *http.Request, token string
 	case loggedIn && !p.People.CSRF(req):
 		forged(w)
 	case loggedIn:
-		_, err := p.Answer(req.Context(), who, view.ID, answer)
-		answered(w, answer, err, "You can close this page.")
+		answered(w, answer, p.Answer(req.Context(), who, view.ID, answer), "You can close this page.")
 	default:
 		known, err := p.Approvals.answerLink(token, answer)
 		if !known { // answered meanwhile
@@ -122,12 +121,15 @@ func (p *Pages) serveList(w http.ResponseWriter, req *http.Request) {
 		case !p.People.CSRF(req):
 			forged(w)
 		default:
-			_, err := p.Answer(req.Context(), who, req.PostForm.Get("id"), answer)
-			answered(w, answer, err, `<a href="/approvals">See what else waits</a>`)
+			answered(w, answer, p.Answer(req.Context(), who, req.PostForm.Get("id"), answer), `<a href="/approvals">See what else waits</a>`)
 		}
 		return
 	}
-	all, silent := p.List(req.Context(), who)
+	all, silent, err := p.List(req.Context(), who)
+	if err != nil {
+		page(w, http.StatusForbidden, "The requests cannot be listed", "<p>"+html.EscapeString(ferrule.AsError(err).Message)+"</p>")
+		return
+	}
 	var b strings.Builder
 	waits := 0
 	for i := range all {

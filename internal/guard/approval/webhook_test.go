@@ -175,12 +175,13 @@ func (w *world) visit(method, path, form string) *httptest.ResponseRecorder {
 func (w *world) pages() *approval.Pages {
 	return &approval.Pages{
 		Approvals: w.approvals, People: w.people(),
-		List: func(context.Context, ferrule.Principal) ([]ferrule.Approval, []string) {
-			return w.approvals.List(), []string{"cellar"}
+		List: func(context.Context, ferrule.Principal) ([]ferrule.Approval, []string, error) {
+			return w.approvals.List(), []string{"cellar"}, nil
 		},
-		Answer: func(_ context.Context, who ferrule.Principal, id string, answer approval.Answer) (ferrule.Approval, error) {
+		Answer: func(_ context.Context, who ferrule.Principal, id string, answer approval.Answer) error {
 			code, _ := approval.SplitID(id)
-			return w.approvals.Answer(who, code, answer)
+			_, err := w.approvals.Answer(who, code, answer)
+			return err
 		},
 	}
 }

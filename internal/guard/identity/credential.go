@@ -40,7 +40,8 @@ type Request struct {
 }
 
 // Verifier checks a credential. It returns ErrUnknown if it is not one that it knows, so
-// that another one can be asked.
+// that another one can be asked. If it knows whose it was, such as of one that was revoked,
+// Who says so also with an error; only the journal may use it then.
 type Verifier func(ctx context.Context, credential string, r Request) (Credential, error)
 
 // Any asks verifiers one after the other, until one knows the credential. If none does, the
@@ -50,7 +51,7 @@ func Any(verifiers ...Verifier) Verifier {
 		unknown := ErrUnknown
 		for _, verify := range verifiers {
 			c, err := verify(ctx, credential, r)
-			if !errors.Is(err, ErrUnknown) {
+			if !errors.Is(err, ErrUnknown) || c.Who != (ferrule.Principal{}) {
 				return c, err
 			}
 			if err != ErrUnknown {

@@ -118,6 +118,21 @@ func (t *Tokens) Verify(_ context.Context, secret string, _ Request) (c Credenti
 	return c, err
 }
 
+// Has reports whether there is a token with a name.
+func (t *Tokens) Has(name string) bool {
+	return slices.ContainsFunc(t.Principals(), func(who ferrule.Principal) bool { return who.Name == name })
+}
+
+// Principals returns the agents that have a token.
+func (t *Tokens) Principals() (all []ferrule.Principal) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for _, k := range t.known {
+		all = append(all, k.who)
+	}
+	return all
+}
+
 // Len returns how many tokens there are.
 func (t *Tokens) Len() int {
 	t.mu.RLock()

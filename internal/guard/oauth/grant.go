@@ -439,35 +439,21 @@ func (s *Server) drop(g *grant) error {
 	return nil
 }
 
-// Grant is what a person permitted a program, as it is shown to people.
-type Grant struct {
-	ID     string `json:"id"`
-	Node   string `json:"node"`
-	Agent  string `json:"agent"`
-	Client string `json:"client"`
-	Person string `json:"person"`
-	// Device is the only device whose address it opens; Devices are all that it permits.
-	Scopes  ferrule.Scopes `json:"scopes"`
-	Devices string         `json:"devices,omitempty"`
-	Device  string         `json:"device,omitempty"`
-	Created time.Time      `json:"created"`
-	Expires time.Time      `json:"expires"`
-	Used    time.Time      `json:"used,omitzero"`
-	From    string         `json:"from,omitempty"`
-}
-
 // Grants returns the grants of all nodes, oldest first. When and from where one was used is
 // what this node knows.
-func (s *Server) Grants() []Grant {
+func (s *Server) Grants() []ferrule.Grant {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	all := []Grant{}
+	all := []ferrule.Grant{}
 	for _, of := range []map[string]*grant{s.grants, s.foreign} {
 		for _, g := range of {
 			who := g.agent(g.Scopes)
-			one := Grant{
+			one := ferrule.Grant{
 				ID: g.id, Node: g.Node, Agent: who.String(), Client: g.Client, Person: g.Person,
-				Scopes: g.Scopes, Devices: who.Devices, Device: g.Device, Created: g.Created, Expires: g.Expires,
+				Scopes: g.Scopes.Names(), Devices: []string{}, Created: g.Created, Expires: g.Expires,
+			}
+			if who.Devices != "" {
+				one.Devices = strings.Split(who.Devices, ",")
 			}
 			if u := g.use.Load(); u != nil {
 				one.Used, one.From = u.at, u.from
@@ -475,7 +461,7 @@ func (s *Server) Grants() []Grant {
 			all = append(all, one)
 		}
 	}
-	slices.SortFunc(all, func(a, b Grant) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(all, func(a, b ferrule.Grant) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID)) })
 	return all
 }
 

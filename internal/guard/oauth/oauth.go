@@ -176,6 +176,9 @@ func Open(p Parts) (*Server, error) {
 	s.load(file.All())
 	if p.Shared != nil {
 		p.Shared.Watch(s.heard)
+		if all, ok := p.Shared.(interface{ OnSync(func()) }); ok {
+			all.OnSync(s.shareUnheard)
+		}
 	}
 	return s, nil
 }
@@ -190,9 +193,6 @@ const sweepEvery = time.Minute
 func (s *Server) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	if s.parts.Shared != nil {
-		if all, ok := s.parts.Shared.(interface{ OnSync(func()) }); ok {
-			all.OnSync(s.shareUnheard)
-		}
 		wg.Go(func() { s.outbox.Run(ctx, s.parts.Shared, s.parts.Log) })
 	}
 	defer wg.Wait()
@@ -262,7 +262,7 @@ type endpoint struct {
 // browser, and one token.
 var (
 	authorizeLimit = &endpoint{"authorize", ratelimit.Rate{Burst: 60, Every: time.Second}}
-	tokenLimit     = &endpoint{"token", ratelimit.Rate{Burst: 60, Every: time.Second}}
+	tokenLimit     = &endpoint{"token", ratelimit.Rate{Burst: 120, Every: 200 * time.Millisecond}}
 	registerLimit  = &endpoint{"register", ratelimit.Rate{Burst: 20, Every: 10 * time.Second}}
 
 	// registerRate limits the registrations of all hosts.

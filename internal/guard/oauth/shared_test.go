@@ -21,7 +21,10 @@ type fabric struct {
 	values   map[string][]byte
 	watchers []func(string, []byte)
 	largest  int
+	synced   []func()
 }
+
+func (f *fabric) OnSync(fn func()) { f.synced = append(f.synced, fn) }
 
 func (f *fabric) Put(key string, value []byte) error {
 	f.mu.Lock()
@@ -114,11 +117,30 @@ func TestNodes(t *testing.T) {
 		shared.mu.Lock()
 		shared.cut = false
 		shared.mu.Unlock()
-		a = a.restart()
-		wg.Go(func() { a.Run(ctx) })
-		a.shareUnheard()
+		restart := func(watcher int) {
+			shared.watchers[watcher] = func(string, []byte) {}
+			next := a.restart()
+			a = next
+			wg.Go(func() { next.Run(ctx) })
+		}
+		restart(0)
+		shared.synced[3]()
 		synctest.Wait()
 		everywhere(out.Access, false)
+
+		// The others have forgotten a grant, and hear of it when the node is back.
+		out = a.login(id)
+		clear(shared.values)
+		restart(3)
+		b.heard(sharedPrefix+b.Grants()[0].ID, nil)
+		if b.accepted(out.Access) {
+			t.Error("b has not forgotten it")
+		}
+		shared.synced[4]()
+		synctest.Wait()
+		everywhere(out.Access, true)
+		a.EndGrants("maria")
+		synctest.Wait()
 
 		// Devices and names are bounded, so that the record fits.
 		if shared.largest == 0 || shared.largest > 4<<10 {
@@ -127,8 +149,12 @@ func TestNodes(t *testing.T) {
 		// A node that never comes back leaves nothing.
 		out = b.login(b.register(callback))
 		gone := b.Grants()[0].ID
+		stop()
+		wg.Wait()
 		time.Sleep(32 * 24 * time.Hour)
 		a.sweep(time.Now())
+		ctx, stop = context.WithCancel(t.Context())
+		wg.Go(func() { a.Run(ctx) })
 		synctest.Wait()
 		if value := shared.values[sharedPrefix+gone]; value != nil {
 			t.Error("the record of a grant that expired is still shared")
@@ -165,7 +191,7 @@ func mustJSON(t *testing.T, v any) []byte {
 func largestGrant() sharedGrant {
 	long := func(n int) string { return strings.Repeat("x", n) }
 	g := sharedGrant{
-		Node: long(ferrule.MaxID), Client: long(maxURL), Label: long(ferrule.MaxID), Person: long(200), Created: time.Now(), Expires: time.Now(),
+		Node: long(ferrule.MaxID), Client: long(maxURL), Label: long(ferrule.MaxID), Person: long(300), Created: time.Now(), Expires: time.Now(),
 		consented: consented{Scopes: owner.Scopes, Devices: long(maxDevices), Offline: true},
 	}
 	for range maxAccess {

@@ -2,7 +2,6 @@ package tokens
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
@@ -135,9 +134,9 @@ func (s *Store) unknown(name string) error {
 func within(by ferrule.Principal, r record) error {
 	allowed := by.Scopes.Has(r.Scopes.And(ferrule.LimitTo(ferrule.ScopeAdmin)))
 	if by.Devices != "" {
-		own := strings.Split(by.Devices, ",")
+		own := by.DevicePatterns()
 		allowed = allowed && r.Devices != ""
-		for _, pattern := range r.devices() {
+		for _, pattern := range r.who().DevicePatterns() {
 			allowed = allowed && slices.Contains(own, pattern)
 		}
 	}

@@ -117,14 +117,6 @@ func (r record) who() ferrule.Principal {
 	return ferrule.Principal{Role: ferrule.Agent, Name: r.Name, Auth: ferrule.AuthToken, Scopes: r.Scopes, Devices: r.Devices}
 }
 
-// devices returns the patterns of devices.
-func (r record) devices() []string {
-	if r.Devices == "" {
-		return []string{}
-	}
-	return strings.Split(r.Devices, ",")
-}
-
 // use is when a token was last used, and from where.
 type use struct {
 	Time time.Time `json:"time"`

@@ -415,7 +415,7 @@ func (s *Store) List() []ferrule.Token {
 // describe returns a token without its secret. It is called with Store.mu held.
 func (t *token) describe(now time.Time) ferrule.Token {
 	d := ferrule.Token{
-		Name: t.Name, Scopes: t.Scopes.Names(), Devices: t.devices(), Created: t.Created, Expires: t.Expires,
+		Name: t.Name, Scopes: t.Scopes.Names(), Devices: t.who().DevicePatterns(), Created: t.Created, Expires: t.Expires,
 		Expired: !t.Expires.IsZero() && !now.Before(t.Expires),
 	}
 	if now.Before(t.record.Overlap) {

@@ -74,6 +74,13 @@ type TLS struct {
 	Key  string `yaml:"key"`
 }
 
+func (t TLS) check() error {
+	if (t.Cert == "") != (t.Key == "") {
+		return errors.New("tls: must have both cert and key, or neither")
+	}
+	return nil
+}
+
 // Devices are the devices to connect to.
 type Devices struct {
 	Serial []SerialDevice `yaml:"serial"`
@@ -339,8 +346,8 @@ func (c Config) check() error {
 	if err := checkListen(c.Listen); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
-		return errors.New("tls: must have both cert and key, or neither")
+	if err := c.TLS.check(); err != nil {
+		return err
 	}
 	if err := c.checkOpenLoopback(); err != nil {
 		return fmt.Errorf("agents.open_loopback: %w", err)

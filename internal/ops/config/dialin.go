@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/transport/inbound"
@@ -21,11 +22,17 @@ func (d DialIn) check() error {
 			return fmt.Errorf("%s: %w", key, err)
 		}
 	}
-	if d.Listen == "" && (d.MQTT != "" || d.URL != "" || d.MQTTAddress != "") {
+	if err := d.TLS.check(); err != nil {
+		return err
+	}
+	if d.Listen == "" && (d.MQTT != "" || d.URL != "" || d.MQTTAddress != "" || d.TLS != (TLS{})) {
 		return errors.New("listen: must be set, because devices get their credentials there")
 	}
 	if u, err := url.Parse(d.URL); d.URL != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.RawQuery != "" || u.User != nil) {
 		return fmt.Errorf("url: must be a URL such as http://192.168.1.10:3380, got %q", ferrule.MaskURL(d.URL))
+	}
+	if d.TLS != (TLS{}) && strings.HasPrefix(d.URL, "http:") {
+		return fmt.Errorf("url: must start with https://, because dial_in.tls is set, got %q", d.URL)
 	}
 	if err := d.inbound(nil).Check(); err != nil {
 		return fmt.Errorf("devices and per_host: %w", err)
@@ -42,8 +49,11 @@ func portOf(address string) (uint64, error) {
 	return n, nil
 }
 
+// mqttTLSPort is the port at which stock firmware uses TLS. It uses none at any other.
+const mqttTLSPort = 8883
+
 // MQTTListen returns the address for MQTT; empty for none. The default is the port after
-// Listen.
+// Listen, or the one for TLS.
 func (d DialIn) MQTTListen() string {
 	switch d.MQTT {
 	case mqttOff:
@@ -54,10 +64,28 @@ func (d DialIn) MQTTListen() string {
 	}
 	host, _, _ := net.SplitHostPort(d.Listen) // checked before
 	port, _ := portOf(d.Listen)
-	if port != 0 { // 0 stays 0: any free port
+	switch {
+	case port == 0: // any free port
+	case d.TLS != (TLS{}):
+		port = mqttTLSPort
+	default:
 		port++
 	}
 	return net.JoinHostPort(host, strconv.FormatUint(port, 10))
+}
+
+// CheckMQTT returns why stock firmware cannot connect to the MQTT listener, which devices
+// reach at an address, if so.
+func (d DialIn) CheckMQTT(address string) error {
+	port, _ := portOf(address) // checked before
+	own, _ := portOf(d.MQTTListen())
+	switch encrypted := d.TLS != (TLS{}); {
+	case encrypted && port != mqttTLSPort:
+		return fmt.Errorf("stock firmware uses TLS for MQTT only at port %d, so it cannot connect to %s; set dial_in.mqtt to HOST:%d, or to off", mqttTLSPort, address, mqttTLSPort)
+	case !encrypted && port == mqttTLSPort && own == mqttTLSPort: // else a proxy has the certificate
+		return fmt.Errorf("stock firmware uses TLS for MQTT at port %d, so it cannot connect to %s; set dial_in.tls, or another port", mqttTLSPort, address)
+	}
+	return nil
 }
 
 // inbound returns the limits of inbound connections. Each device may reconnect about once

@@ -37,7 +37,7 @@ func (d *Doctor) clients(ctx context.Context) []Finding {
 			f.State, f.Found = Wrong, c.Title+" is set up but cannot use Ferrule: "+problems[i].Error()
 			f.Next = "run `ferrule setup " + c.Client + "` to correct the entry"
 			if c.Entry.URL != "" {
-				f.Next = "start that gateway, or " + f.Next
+				f.Next = "start that gateway, then run `ferrule setup " + c.Client + " --http`, which writes another token; or " + f.Next
 			}
 		case c.Ferrule:
 			f.State, f.Found = Fine, c.Title+" is set up, and "+describeEntry(c.Entry)+" answers"

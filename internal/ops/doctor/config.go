@@ -76,10 +76,16 @@ func (d *Doctor) config(context.Context) []Finding {
 	if len(cfg.Auth.Tokens) > 0 {
 		all = append(all, d.tokens(cfg))
 	}
+	if cfg.Agents.OpenLoopback {
+		all = append(all, Finding{
+			Check: "tokens", State: Note, Found: "every user of this machine can call tools over HTTP: agents.open_loopback is true",
+			Next: "to require tokens, set it to false, then run `ferrule reload`; see docs/how-to/let-agents-in.md",
+		})
+	}
 	if _, err := cfg.EndpointConfigs(); err != nil {
 		all = append(all, Finding{Check: "endpoints", State: Wrong, Found: err.Error(), Next: "correct it; a gateway does not start without it"})
 	}
-	return all
+	return append(append(all, d.certificates(cfg)...), d.exposedSecrets(cfg)...)
 }
 
 func (d *Doctor) overlays(cfg config.Config) Finding {

@@ -253,6 +253,7 @@ func TestConfig(t *testing.T) {
 		"good":     {"calls: {deadline: 5s}", []string{"fine file: " + path + " is valid", none, careful}},
 		"wrong":    {"calls:\n  dedline: 5s\n", []string{"wrong file: " + path + ": line 2: unknown key \"dedline\"; did you mean deadline?"}},
 		"tokens":   {"auth: {tokens: [{name: a, token: 0123456789abcdef}]}", []string{"fine file: ", none, careful, "fine tokens: tokens of agents: 1"}},
+		"open":     {"agents: {open_loopback: true}", []string{"fine file: ", none, careful, "note tokens: every user of this machine can call tools over HTTP"}},
 		"no token": {"auth: {tokens: [{name: a, file: a.token}]}", []string{"fine file: ", none, careful, "wrong tokens: auth.tokens[0].file: the file does not exist"}},
 	} {
 		if err := os.WriteFile(path, []byte(test.text), 0o600); err != nil {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"time"
 )
 
@@ -31,6 +32,19 @@ func Choose(files []string) string {
 		}
 	}
 	return files[len(files)-1]
+}
+
+// Private takes away other users' access to a file, before a secret is written to it. The
+// file need not exist.
+func Private(file string) error {
+	info, err := os.Stat(file)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && info.Mode().Perm()&0o077 == 0 || runtime.GOOS == "windows" {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return os.Chmod(file, info.Mode().Perm()&^0o077)
 }
 
 // Change edits a file, or creates it with perm. It replaces the file atomically, after

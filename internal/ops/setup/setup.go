@@ -10,13 +10,19 @@ package setup
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net"
+	"net/url"
+	"os/user"
 	"reflect"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
 // URL is the default address of the gateway for agents.
@@ -28,6 +34,7 @@ type Server struct {
 	Command string
 	Args    []string
 	URL     string // instead of a command
+	Token   string // that the client sends to the URL; empty for none
 }
 
 // validName bounds the name because clients put it before tool names: those have up to
@@ -53,6 +60,7 @@ type Client struct {
 	servers string               // the key with the servers
 	format  format
 	entry   func(Server) object
+	headers string // the key with HTTP headers; "headers" if empty
 	noHTTP  string // why it does not take a URL
 	locks   bool   // it locks its file with a directory next to it
 }
@@ -67,7 +75,8 @@ type format interface {
 	remove(doc []byte, path []string) ([]byte, error)
 }
 
-// object is an ordered JSON object. Values are strings and lists of strings.
+// object is an ordered JSON object. Values are strings, lists of strings, and maps of
+// strings, which keep what the user added to them.
 type object []member
 
 type member struct {
@@ -105,7 +114,7 @@ func Clients() []Client {
 		{
 			Name: "codex", Title: "Codex", Next: "Restart Codex, then check with /mcp.",
 			user: codex, project: []string{".codex/config.toml"},
-			servers: "mcp_servers", format: tables{}, entry: plain,
+			servers: "mcp_servers", format: tables{}, entry: plain, headers: "http_headers",
 		},
 		{
 			Name: "gemini", Title: "Gemini CLI", Next: "Restart Gemini CLI, then check with /mcp.",
@@ -147,6 +156,25 @@ func Clients() []Client {
 	}
 }
 
+// IsLocal reports whether a URL is one of this machine.
+func IsLocal(address string) bool {
+	u, err := url.Parse(address)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(u.Hostname())
+	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// TokenName returns the name of a client's token. That of a gateway which several users share
+// has the name of the user.
+func (c Client) TokenName(shared bool) string {
+	if u, err := user.Current(); shared && err == nil {
+		return ferrule.Slug(c.Name + "-" + u.Username)
+	}
+	return c.Name
+}
+
 // Find returns the client with that name.
 func Find(name string) (Client, error) {
 	var names []string
@@ -173,7 +201,16 @@ func (c Client) Add(doc []byte, s Server) ([]byte, error) {
 	return c.edit(doc, s.Name, func(doc []byte, entry any) ([]byte, error) {
 		path, want := []string{c.servers, s.Name}, c.entry(s)
 		now, ok := entry.(map[string]any)
-		if !ok || c.otherKind(now, want) {
+		other := !ok || c.otherKind(now, want)
+		if s.Token != "" {
+			key, headers := cmp.Or(c.headers, "headers"), map[string]string{}
+			if !other {
+				headers = merge(headers, now[key])
+			}
+			headers["Authorization"] = "Bearer " + s.Token
+			want = append(want, member{key, headers})
+		}
+		if other {
 			return c.format.set(doc, path, want)
 		}
 		var err error
@@ -338,6 +375,13 @@ func generic(v any) any {
 		all := make([]any, len(list))
 		for i, text := range list {
 			all[i] = text
+		}
+		return all
+	}
+	if values, ok := v.(map[string]string); ok {
+		all := make(map[string]any)
+		for key, value := range values {
+			all[key] = value
 		}
 		return all
 	}

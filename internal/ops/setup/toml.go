@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -191,8 +192,16 @@ func trimLine(b []byte) []byte {
 	return bytes.TrimPrefix(b, []byte("\n"))
 }
 
-// toml encodes a key with its value: strings and lists are written as in JSON.
+// toml encodes a key with its value: strings and lists are written as in JSON, and maps as
+// inline tables.
 func (m member) toml() string {
+	if values, ok := m.value.(map[string]string); ok {
+		var parts []string
+		for _, key := range slices.Sorted(maps.Keys(values)) {
+			parts = append(parts, string(encode(key))+" = "+string(encode(values[key])))
+		}
+		return m.key + " = { " + strings.Join(parts, ", ") + " }"
+	}
 	list, ok := m.value.([]string)
 	if !ok {
 		return m.key + " = " + string(encode(m.value))

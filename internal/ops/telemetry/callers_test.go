@@ -23,7 +23,7 @@ func TestCallers(t *testing.T) {
 	call(robby)
 	limited := robby
 	limited.Scopes, limited.Devices, limited.Groups = ferrule.LimitTo(ferrule.ScopeRead), "lamp-*", "viewer"
-	call(limited) // the same caller with another token
+	call(limited)                                                                                              // the same caller with another token
 	call(ferrule.Principal{Role: ferrule.Agent, Name: "local/agent-0", Auth: ferrule.AuthStdio, User: "carl"}) // of another node
 	call(ferrule.Principal{Role: ferrule.Agent, Name: "a\x01", Auth: "magic"})
 	call(ferrule.Principal{Role: ferrule.Agent, Name: "a\x02", Auth: "magic"})

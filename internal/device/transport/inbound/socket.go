@@ -41,7 +41,7 @@ const kernelBuffer = 64 << 10
 // NewSocket returns a Socket on conn, which it owns from then on. Timeout bounds one
 // Send. Release is called when the socket has ended.
 func NewSocket(conn net.Conn, timeout time.Duration, release func()) *Socket {
-	if tcp, ok := conn.(*net.TCPConn); ok { // errors are ignored: it is an optimization
+	if tcp := TCP(conn); tcp != nil { // errors are ignored: it is an optimization
 		tcp.SetReadBuffer(kernelBuffer)
 		tcp.SetWriteBuffer(kernelBuffer)
 	}
@@ -186,10 +186,15 @@ func (s *Socket) Reason(err error) error {
 func (s *Socket) End(reason error) {
 	s.once.Do(func() {
 		s.reason.Store(&reason)
-		if tcp, ok := s.conn.(*net.TCPConn); ok && (reason == ErrNotReading || reason == ErrSilent) {
+		tcp := TCP(s.conn)
+		if tcp != nil && (reason == ErrNotReading || reason == ErrSilent) {
 			tcp.SetLinger(0) // discard unsent data
 		}
-		s.conn.Close()
+		if tcp != nil {
+			tcp.Close() // without the last word of TLS, which may block for seconds
+		} else {
+			s.conn.Close()
+		}
 		s.release()
 	})
 }

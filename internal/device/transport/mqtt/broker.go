@@ -80,6 +80,9 @@ func (c *Connector) serve(ctx context.Context, conn net.Conn, host netip.Addr, e
 	}()
 	stop := context.AfterFunc(ctx, func() { l.End(inbound.ErrClosed) })
 	defer stop()
+	if err := inbound.Handshake(ctx, conn, c.cfg.Connect); err != nil {
+		return "", err
+	}
 	connect, err := c.readConnect(ctx, l)
 	if err != nil {
 		return "", err
@@ -261,7 +264,7 @@ func (b *broker) OnPublish(cl *mochi.Client, pk packets.Packet) (packets.Packet,
 // setKeepAlive makes the kernel detect a device that lost power: the keep-alive of MQTT
 // may be long or disabled.
 func setKeepAlive(conn net.Conn) {
-	if tcp, ok := conn.(*net.TCPConn); ok {
+	if tcp := inbound.TCP(conn); tcp != nil {
 		tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 60 * time.Second, Interval: 15 * time.Second, Count: 4})
 	}
 }

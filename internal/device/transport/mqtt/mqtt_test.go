@@ -4,16 +4,19 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,6 +25,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/device/transport/mqtt"
 	"github.com/ferrulehq/ferrule/internal/device/transport/transporttest"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 const (
@@ -57,7 +61,27 @@ func (c passwords) Check(_ context.Context, _ netip.Addr, _, clientID, username,
 type gateway struct {
 	*mqtt.Connector
 	address string
+	secure  bool
+	log     *safeLog
 	seen    chan report
+}
+
+// safeLog is a log that is read while it is written.
+type safeLog struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *safeLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *safeLog) has(text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Contains(l.text.String(), text)
 }
 
 type report struct {
@@ -66,6 +90,12 @@ type report struct {
 }
 
 func start(t *testing.T, creds passwords, change func(*mqtt.Config)) *gateway {
+	t.Helper()
+	return startOn(t, creds, change, nil)
+}
+
+// startOn listens with TLS, unless secure is nil.
+func startOn(t *testing.T, creds passwords, change func(*mqtt.Config), secure *tls.Config) *gateway {
 	t.Helper()
 	cfg := mqtt.DefaultConfig()
 	cfg.Inbound.Protocols = []string{"any"}
@@ -79,10 +109,14 @@ func start(t *testing.T, creds passwords, change func(*mqtt.Config)) *gateway {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &gateway{
-		Connector: mqtt.New(cfg, ln, creds, slog.New(slog.DiscardHandler)),
-		address:   ln.Addr().String(), seen: make(chan report, 1000),
+	if secure != nil {
+		ln = tls.NewListener(ln, secure)
 	}
+	g := &gateway{
+		log: new(safeLog), secure: secure != nil,
+		address: ln.Addr().String(), seen: make(chan report, 1000),
+	}
+	g.Connector = mqtt.New(cfg, ln, creds, slog.New(slog.NewTextHandler(g.log, nil)))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
@@ -124,6 +158,9 @@ func (g *gateway) socket(t *testing.T) *device {
 	conn, err := net.Dial("tcp", g.address)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if g.secure {
+		conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true}) // the certificate is tested with the gateway
 	}
 	t.Cleanup(func() { conn.Close() })
 	return &device{conn, bufio.NewReader(conn)}
@@ -268,6 +305,79 @@ func TestLink(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) (transport.Link, transporttest.Peer) {
 		return start(t, passwords{}, nil).open(t, clientID)
 	})
+}
+
+// secured returns the TLS configuration of a server.
+func secured(t *testing.T) *tls.Config {
+	t.Helper()
+	server := httptest.NewUnstartedServer(nil)
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return &tls.Config{Certificates: server.TLS.Certificates, MinVersion: tls.VersionTLS12}
+}
+
+// TestLinkTLS: a link works the same with TLS.
+func TestLinkTLS(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T) (transport.Link, transporttest.Peer) {
+		return startOn(t, passwords{}, nil, secured(t)).open(t, clientID)
+	})
+}
+
+// TestHandshake: connections without TLS, or with an old version, or that say nothing, are
+// refused, and the log says why.
+func TestHandshake(t *testing.T) {
+	g := startOn(t, passwords{}, nil, secured(t))
+	for what, connects := range map[string]func() net.Conn{
+		"it connected without TLS, and dial_in.tls is set": func() net.Conn {
+			conn, err := net.Dial("tcp", g.address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var out bytes.Buffer
+			pk := connect(clientID)
+			if err := pk.ConnectEncode(&out); err != nil {
+				t.Fatal(err)
+			}
+			conn.Write(out.Bytes())
+			return conn
+		},
+		"it does not trust the certificate": func() net.Conn {
+			if conn, err := tls.Dial("tcp", g.address, &tls.Config{ServerName: "example.com"}); err == nil {
+				t.Error("the certificate of nobody is trusted")
+				return conn
+			}
+			return nil
+		},
+		"unsupported versions": func() net.Conn {
+			conn, err := tls.Dial("tcp", g.address, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11})
+			if err == nil {
+				t.Error("an old version is accepted")
+				return conn
+			}
+			return nil
+		},
+	} {
+		conn := connects()
+		wait.For(t, 30*time.Second, what, func() bool { return g.log.has(what) })
+		if conn == nil {
+			continue
+		}
+		conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+		if got, err := io.ReadAll(conn); errors.Is(err, os.ErrDeadlineExceeded) || bytes.Contains(got, []byte{0x20, 2}) {
+			t.Errorf("%s: got %q, %v", what, got, err)
+		}
+		conn.Close()
+	}
+	if _, code := g.try(t, connect(clientID)); code != 0 {
+		t.Errorf("a good connection got code %d", code)
+	}
+	strict := startOn(t, passwords{}, func(c *mqtt.Config) { c.Connect = 50 * time.Millisecond }, secured(t))
+	conn, err := net.Dial("tcp", strict.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	wait.For(t, 30*time.Second, "a connection that says nothing ends", func() bool { return strict.log.has("deadline exceeded") })
 }
 
 func TestSighting(t *testing.T) {

@@ -3,6 +3,7 @@ package websocket_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -64,6 +65,12 @@ type report struct {
 
 func start(t *testing.T, creds tokens, change func(*websocket.Config)) *gateway {
 	t.Helper()
+	return startOn(t, creds, change, (*httptest.Server).Start)
+}
+
+// startOn starts the server with or without TLS.
+func startOn(t *testing.T, creds tokens, change func(*websocket.Config), serve func(*httptest.Server)) *gateway {
+	t.Helper()
 	cfg := websocket.DefaultConfig()
 	cfg.Inbound.Protocols = []string{"any"}
 	if change != nil {
@@ -73,7 +80,8 @@ func start(t *testing.T, creds tokens, change func(*websocket.Config)) *gateway 
 		t.Fatal(err)
 	}
 	g := &gateway{Connector: websocket.New(cfg, creds, slog.New(slog.DiscardHandler)), seen: make(chan report, 1000)}
-	server := httptest.NewServer(g)
+	server := httptest.NewUnstartedServer(g)
+	serve(server)
 	g.url = "ws" + strings.TrimPrefix(server.URL, "http") + "/xiaozhi/v1/"
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -99,7 +107,7 @@ type device struct {
 // try connects and returns the HTTP status.
 func (g *gateway) try(t *testing.T, header http.Header, query ...string) (*device, int) {
 	t.Helper()
-	dialer := gobwas.Dialer{Header: gobwas.HandshakeHeaderHTTP(header), Timeout: 5 * time.Second}
+	dialer := gobwas.Dialer{Header: gobwas.HandshakeHeaderHTTP(header), Timeout: 5 * time.Second, TLSConfig: &tls.Config{InsecureSkipVerify: true}}
 	url := g.url
 	if len(query) > 0 {
 		url += "?" + strings.Join(query, "&")
@@ -217,6 +225,13 @@ func recv(t *testing.T, link transport.Link, n int) (got []string) {
 func TestLink(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T) (transport.Link, transporttest.Peer) {
 		return start(t, tokens{}, nil).open(t, mac)
+	})
+}
+
+// TestLinkTLS: a link works the same with TLS.
+func TestLinkTLS(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T) (transport.Link, transporttest.Peer) {
+		return startOn(t, tokens{}, nil, (*httptest.Server).StartTLS).open(t, mac)
 	})
 }
 
