@@ -516,6 +516,12 @@ func TestConsentPage(t *testing.T) {
 	if page := v.Next(); !strings.Contains(page.Text, "Choose at least one") {
 		t.Errorf("got %+v", page)
 	}
+
+	// What a person has granted ends with the person's role.
+	g.command("people", "role", "anna", "viewer")
+	if code, body := call("lamp__gpio_read", `{"pin":2}`); code != http.StatusUnauthorized {
+		t.Errorf("after a change of the role: %d %s", code, body)
+	}
 }
 
 // loginClient is a program that logs in. Its answers are what the browser brings back.
