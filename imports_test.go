@@ -220,9 +220,8 @@ var importRules = map[string]importRule{
 		third: []string{"github.com/gobwas/ws"},
 		tests: []string{"internal/agent/catalog", "internal/agent/server"},
 	},
-	"internal/ops/access": {own: []string{"internal/ferrule", "internal/agent/builtin"}},
-	"internal/ops/setup":  {own: []string{"internal/ferrule"}, third: []string{"github.com/tailscale/hujson", "github.com/pelletier/go-toml/v2"}},
-	"thing":               {third: []string{"github.com/google/jsonschema-go"}},
+	"internal/ops/setup": {own: []string{"internal/ferrule"}, third: []string{"github.com/tailscale/hujson", "github.com/pelletier/go-toml/v2"}},
+	"thing":              {third: []string{"github.com/google/jsonschema-go"}},
 	"thing/xiaozhi": {
 		own:   []string{"thing"},
 		third: []string{"github.com/gobwas/ws", "github.com/mochi-mqtt/server/v2/packets"},

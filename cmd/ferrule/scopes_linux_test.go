@@ -379,7 +379,7 @@ func TestScopeMatrix(t *testing.T) {
 	node := func(name string, urls ...string) *testGateway {
 		cfg := config.Default()
 		joins(&cfg, name, servers)
-		tokens(&cfg)
+		verdictTokens(&cfg)
 		cfg.Polling.Enabled, cfg.History.Enabled, cfg.Policy.Preset = false, false, "open"
 		for _, url := range urls {
 			cfg.Devices.HTTP = append(cfg.Devices.HTTP, config.HTTPDevice{URL: url, Name: "lamp"})

@@ -16,11 +16,12 @@ import (
 
 // What is recorded about access. Everybody who reaches a port can be refused without end, so
 // that is summed up by address: at most 33 records a minute in the long run, whoever tries.
-// An agent that was let in can use its credential without end; it is summed up much later.
-// What a person did is always recorded.
+// Who has a credential can use it without end, and is summed up much later, and apart from
+// strangers: a token that may be stolen must not go unnoticed among their attempts. What a
+// person did is always recorded.
 var (
-	refusedRules = ratelimit.DigestRules{First: 3, Window: time.Minute, Keys: 32}
-	agentRules   = ratelimit.DigestRules{First: 60, Window: time.Minute, Keys: 256}
+	strangerRules = ratelimit.DigestRules{First: 3, Window: time.Minute, Keys: 32}
+	knownRules    = ratelimit.DigestRules{First: 60, Window: time.Minute, Keys: 256}
 )
 
 const (
@@ -32,9 +33,9 @@ const (
 // access records who was let in, and who was not. It never waits for the disk, so that
 // nobody is kept waiting for the record.
 type access struct {
-	parts   accessParts
-	refused *ratelimit.Digest[attempts, ferrule.Entry]
-	agents  *ratelimit.Digest[uses, ferrule.Entry]
+	parts     accessParts
+	strangers *ratelimit.Digest[attempts, ferrule.Entry]
+	known     *ratelimit.Digest[uses, ferrule.Entry]
 
 	disk sync.Mutex // held while records are written; taken before mu
 
@@ -52,7 +53,7 @@ type accessParts struct {
 	Log   *slog.Logger
 }
 
-// attempts are the refused attempts of a host.
+// attempts are the refused attempts of strangers at a host.
 type attempts struct {
 	host  netip.Prefix
 	event ferrule.AccessEvent
@@ -60,14 +61,15 @@ type attempts struct {
 
 // uses are the events of an account.
 type uses struct {
-	who   ferrule.Principal
-	event ferrule.AccessEvent
+	who     ferrule.Principal
+	event   ferrule.AccessEvent
+	refused ferrule.Code
 }
 
 func newAccess(p accessParts) *access {
 	a := &access{parts: p}
-	a.refused = ratelimit.NewDigest(refusedRules, a.sumRefused)
-	a.agents = ratelimit.NewDigest(agentRules, a.sumUses)
+	a.strangers = ratelimit.NewDigest(strangerRules, a.sumAttempts)
+	a.known = ratelimit.NewDigest(knownRules, a.sumUses)
 	return a
 }
 
@@ -87,21 +89,20 @@ func (a *access) record(who ferrule.Principal, event ferrule.AccessEvent, from, 
 		Message: ferrule.OneLine(ferrule.Clean(message, ferrule.MaxText), maxAccessMessage),
 	}
 	e.Principal.Name, e.Principal.User = ferrule.Clean(who.Name, ferrule.MaxWord), ferrule.Clean(who.User, ferrule.MaxWord)
+	alone := true
 	switch {
-	case refused != "":
-		if !a.refused.Alone(attempts{mcphttp.HostOf(from), event}, e) {
-			return
-		}
-	case who.Role != ferrule.Person:
-		if !a.agents.Alone(uses{e.Principal.Account(), event}, e) {
-			return
-		}
+	case refused != "" && who.Role == ferrule.Unverified:
+		alone = a.strangers.Alone(attempts{mcphttp.HostOf(from), event}, e)
+	case refused != "" || who.Role != ferrule.Person:
+		alone = a.known.Alone(uses{e.Principal.Account(), event, refused}, e)
 	}
-	a.write(e)
+	if alone {
+		a.write(e)
+	}
 }
 
-// sumRefused records the attempts of a host that were counted.
-func (a *access) sumRefused(of attempts, count int, last ferrule.Entry) {
+// sumAttempts records the attempts at a host that were counted.
+func (a *access) sumAttempts(of attempts, count int, last ferrule.Entry) {
 	from := "other addresses"
 	if of != (attempts{}) {
 		from = cmp.Or(hostName(of.host), "an unknown address")
@@ -114,12 +115,12 @@ func (a *access) sumRefused(of attempts, count int, last ferrule.Entry) {
 
 // sumUses records the events of an account that were counted.
 func (a *access) sumUses(of uses, count int, last ferrule.Entry) {
-	by := "other agents"
+	by := "others"
 	if of != (uses{}) {
 		by = of.who.String()
 	}
 	a.write(ferrule.Entry{
-		Phase: ferrule.Access, Principal: cmp.Or(of.who, ferrule.Principal{Role: ferrule.Unverified}), Tool: cmp.Or(string(of.event), last.Tool), From: last.From,
+		Phase: ferrule.Access, Principal: cmp.Or(of.who, ferrule.Principal{Role: ferrule.Unverified}), Tool: cmp.Or(string(of.event), last.Tool), From: last.From, Code: last.Code,
 		Message: fmt.Sprintf("%d more by %s, the last one: %s", count, by, last.Message),
 	})
 }
@@ -170,7 +171,7 @@ func (a *access) drain() {
 
 // close records what was counted so far.
 func (a *access) close() {
-	a.refused.Flush()
-	a.agents.Flush()
+	a.strangers.Flush()
+	a.known.Flush()
 	a.drain()
 }

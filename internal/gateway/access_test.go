@@ -68,10 +68,17 @@ func TestRefusedAccess(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			limit := (refusedRules.Keys+1)*(refusedRules.First+1) + minute*(refusedRules.Keys+1)
+			limit := (strangerRules.Keys+1)*(strangerRules.First+1) + minute*(strangerRules.Keys+1)
 			if n := len(j.entries); n > limit {
 				t.Fatalf("%d records after %d minutes, want at most %d", n, minute+1, limit)
 			}
+		}
+		thief := ferrule.Principal{Role: ferrule.Agent, Name: "claude", Auth: ferrule.AuthOAuth}
+		a.record(thief, ferrule.AccessTokenUsed, "192.0.2.1:1", "it may be stolen", ferrule.Denied)
+		tried++
+		synctest.Wait()
+		if last := j.entries[len(j.entries)-1]; last.Message != "it may be stolen" || last.Principal != thief {
+			t.Errorf("a known caller is lost among strangers: %+v", last)
 		}
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
@@ -124,7 +131,7 @@ func TestAccessOfPeopleAndAgents(t *testing.T) {
 		}
 		a.close()
 		n := len(j.entries)
-		if last := j.entries[n-1]; n != agentRules.First+1 || j.attempted() != 1000 || last.Principal.Name != "oauth:anna" || last.Code != "" || !strings.HasPrefix(last.Message, "940 more by agent:oauth:anna, ") {
+		if last := j.entries[n-1]; n != knownRules.First+1 || j.attempted() != 1000 || last.Principal.Name != "oauth:anna" || last.Code != "" || !strings.HasPrefix(last.Message, "940 more by agent:oauth:anna, ") {
 			t.Errorf("%d records, the last is %+v", n, last)
 		}
 		if log.Len() > 0 {
