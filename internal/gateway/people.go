@@ -27,6 +27,11 @@ func (g *Gateway) openPeople() (err error) {
 	g.People, err = people.Open(people.Parts{
 		File: filepath.Join(g.parts.Data, peopleFile), Shared: shared, Origin: g.origin, URL: g.loginURL,
 		Record: g.recordAccess, Log: g.parts.Log,
+		Changed: func(name string) {
+			if g.OAuth != nil {
+				g.OAuth.EndGrants(name)
+			}
+		},
 	})
 	return err
 }

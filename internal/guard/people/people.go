@@ -50,6 +50,9 @@ type Parts struct {
 	URL func() (string, error)
 	// Issuers returns the external issuers that people can log in through; it may be nil.
 	Issuers func() []Issuer
+	// Changed is called when a person was removed or has got another role, here or on another
+	// node. It may be nil, and must not call back.
+	Changed func(name string)
 	// Record records who was let in, and who was not.
 	Record func(who ferrule.Principal, event ferrule.AccessEvent, from, message string, refused ferrule.Code)
 	Log    *slog.Logger
@@ -126,6 +129,9 @@ func Open(parts Parts) (*People, error) {
 	if err != nil {
 		return nil, fmt.Errorf("people: %w", err)
 	}
+	if parts.Changed == nil {
+		parts.Changed = func(string) {}
+	}
 	if parts.Issuers == nil {
 		parts.Issuers = func() []Issuer { return nil }
 	}
@@ -194,6 +200,9 @@ func (p *People) hear(name string, value []byte) {
 	p.mu.Unlock()
 	switch {
 	case newer:
+		if known && r.Role != own.Role {
+			p.parts.Changed(r.Name)
+		}
 		if err := p.file.Put(name, r); err != nil {
 			p.parts.Log.Error("a change of a person on another node is not stored", "err", err)
 		}
@@ -346,7 +355,7 @@ func (p *People) change(by ferrule.Principal, name string, event ferrule.AccessE
 	full := !known && len(p.known) >= maxPeople
 	p.mu.Unlock()
 	r.Name = name
-	before := r.Version
+	before := r
 	r, message, err := edit(r)
 	if err != nil {
 		return out, err
@@ -354,7 +363,7 @@ func (p *People) change(by ferrule.Principal, name string, event ferrule.AccessE
 	if full {
 		return out, ferrule.Errorf(ferrule.Limited, "there are %d people, counting those who were removed in the last 30 days; limit is %d", maxPeople, maxPeople)
 	}
-	r.Version = max(time.Now().UnixMicro(), before+1)
+	r.Version = max(time.Now().UnixMicro(), before.Version+1)
 	if err := p.file.Put(personPrefix+r.key(), r); err != nil {
 		return out, ferrule.Errorf(ferrule.Internal, "nothing was changed, because it cannot be stored: %w", err).
 			WithHint("check that the disk of the data directory is not full")
@@ -363,6 +372,9 @@ func (p *People) change(by ferrule.Principal, name string, event ferrule.AccessE
 	p.known[name] = r
 	out = ferrule.KnownPerson{Name: name, Role: r.Role, LastLogin: p.logins[name]}
 	p.mu.Unlock()
+	if known && r.Role != before.Role {
+		p.parts.Changed(name)
+	}
 	if err := p.share(r); err != nil {
 		out.Note = "Other nodes could not be told yet. They will be as soon as they can be reached."
 		p.parts.Log.Warn("a change of a person is not shared with other nodes yet; it is retried", "err", err)

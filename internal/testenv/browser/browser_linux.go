@@ -34,7 +34,7 @@ var flags = []string{
 	"--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
 	"--disable-quic", "--disable-background-networking", "--disable-component-update", "--disable-sync",
 	"--no-proxy-server", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
-	"--remote-debugging-pipe",
+	"--remote-debugging-pipe", "--log-level=3",
 }
 
 // Browser is a browser with one page. Its methods fail the test on errors. They must be
@@ -283,11 +283,11 @@ func (b *Browser) Press(label string) {
 	})()`, label), "pressing "+label)
 }
 
-// Tick ticks a checkbox, or clears it.
+// Tick ticks a checkbox, or clears it; or it chooses a radio button.
 func (b *Browser) Tick(name, value string, on bool) {
 	b.t.Helper()
 	b.do(fmt.Sprintf(`(() => {
-		const all = [...document.querySelectorAll('input[type=checkbox]')]
+		const all = [...document.querySelectorAll('input[type=checkbox], input[type=radio]')]
 		const found = all.filter(e => e.name === %q && e.value === %q)
 		if (found.length !== 1) return found.length + ' of ' + JSON.stringify(all.map(e => e.name + '=' + e.value))
 		if (found[0].checked !== %t) found[0].click()
