@@ -172,6 +172,9 @@ func (s *Store) change(by ferrule.Principal, event ferrule.AccessEvent, r record
 	}
 	if r.Revoked {
 		s.file.Delete(useKey + r.Name)
+		if s.parts.Shared != nil {
+			go s.parts.Shared.Delete(useKey + r.Name)
+		}
 	}
 	c.Secret = secret
 	s.parts.Record(by, event, "", "token "+r.Name+" "+what, "")

@@ -9,10 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -153,6 +155,10 @@ func TestExpiry(t *testing.T) {
 		s := newStore(t)
 		secret := s.add(tokens.New{Name: "claude", Scopes: readChange, Expires: 90 * 24 * time.Hour})
 		valid := s.accepts(secret)
+		// The machine may have slept, and its timers with it.
+		if _, err := s.Verify(t.Context(), secret, identity.Request{Time: time.Now().Add(90 * 24 * time.Hour)}); !errors.Is(err, identity.ErrExpired) {
+			t.Errorf("got %v", err)
+		}
 		time.Sleep(90*24*time.Hour - time.Second)
 		s.accepts(secret)
 		time.Sleep(time.Second)
@@ -261,6 +267,7 @@ func TestNodes(t *testing.T) {
 		a, b := open(t, filepath.Join(dir, "a"), shared), open(t, filepath.Join(dir, "b"), shared)
 		secret := a.add(tokens.New{Name: "claude", Scopes: readChange})
 		b.accepts(secret)
+		old := shared.values["token.claude"]
 		before, err := os.ReadFile(b.file)
 		if err != nil {
 			t.Fatal(err)
@@ -292,6 +299,16 @@ func TestNodes(t *testing.T) {
 		for _, s := range []*store{a, b, away} {
 			s.refuses(secret, identity.ErrUnknown)
 		}
+		// Nor does a record that is older than what they know, and it is corrected.
+		shared.Put("token.claude", old)
+		synctest.Wait()
+		for _, s := range []*store{a, b, away} {
+			s.refuses(secret, identity.ErrUnknown)
+		}
+		if !strings.Contains(string(shared.values["token.claude"]), `"revoked":true`) {
+			t.Errorf("the shared record is %s", shared.values["token.claude"])
+		}
+
 		// What was changed while the others were out of reach is shared later.
 		shared.down = true
 		c, err = a.Add(ada, tokens.New{Name: "codex", Scopes: readChange})
@@ -473,4 +490,43 @@ func TestCost(t *testing.T) {
 	if best > 5*time.Microsecond {
 		t.Errorf("a check takes %v, limit is 5µs", best)
 	}
+}
+
+// TestRotateUnderLoad: callers on two nodes lose no call while their token is rotated again
+// and again.
+func TestRotateUnderLoad(t *testing.T) {
+	shared := &fakeShared{values: make(map[string][]byte)}
+	dir := t.TempDir()
+	nodes := []*store{open(t, filepath.Join(dir, "a"), shared), open(t, filepath.Join(dir, "b"), shared)}
+	var secret atomic.Value
+	secret.Store(nodes[0].add(tokens.New{Name: "claude", Scopes: readChange}))
+	var done atomic.Bool
+	var wg sync.WaitGroup
+	counts := make([]atomic.Int64, 4)
+	for i := range counts {
+		wg.Go(func() {
+			for !done.Load() {
+				if _, err := nodes[i%2].use(secret.Load().(string), fmt.Sprintf("10.0.0.%d", i)); err != nil {
+					t.Errorf("a call was lost: %v", err)
+					done.Store(true)
+				}
+				counts[i].Add(1)
+			}
+		})
+	}
+	for round := range 8 {
+		for i := range counts {
+			for before := counts[i].Load(); counts[i].Load() < before+2 && !done.Load(); {
+				runtime.Gosched()
+			}
+		}
+		c, err := nodes[round%2].Rotate(ada, "claude", time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		nodes[0].List()
+		secret.Store(c.Secret.Reveal())
+	}
+	done.Store(true)
+	wg.Wait()
 }
