@@ -92,3 +92,25 @@ func TestScopeHints(t *testing.T) {
 		}
 	}
 }
+
+// TestScopesOfPeople checks what people who log in may do: a role is a ceiling for them, too.
+func TestScopesOfPeople(t *testing.T) {
+	for _, test := range []struct {
+		scopes ferrule.Scopes
+		tool   string
+		want   string // the scope that is missing
+	}{
+		{ferrule.ScopeRead, "look", ""}, {ferrule.ScopeRead, "move", "change"}, {ferrule.ScopeRead, "reset", "admin"},
+		{ferrule.ScopeEndanger, "move", ""}, {ferrule.ScopeEndanger, "reset", "admin"}, {ferrule.ScopeAdmin, "reset", ""},
+	} {
+		who := ferrule.Principal{Role: ferrule.Person, Name: "maria", Auth: ferrule.AuthLogin, Scopes: ferrule.LimitTo(test.scopes)}
+		call := &ferrule.Call{Principal: who, Device: "robot", Tool: test.tool}
+		if test.tool == "move" {
+			call.Args = json.RawMessage(`{"note":"x"}`)
+		}
+		_, err := build(&ledger{}, new(counter).handle)(t.Context(), call)
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), "needs the scope "+test.want+", and person:maria has only") {
+			t.Errorf("%+v: %v", test, err)
+		}
+	}
+}

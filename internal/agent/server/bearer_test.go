@@ -163,7 +163,7 @@ func TestChallenges(t *testing.T) {
 	}
 }
 
-// TestTokenInURL checks that a token in a URL or a form is not accepted.
+// TestTokenInURL checks that a token in a URL, a form, or one of two headers is not accepted.
 func TestTokenInURL(t *testing.T) {
 	f := newServer(t, nil)
 	f.parts.Verify, f.parts.Open = resourceTokens(t).verify, closed
@@ -175,6 +175,13 @@ func TestTokenInURL(t *testing.T) {
 		if w.Code != http.StatusUnauthorized {
 			t.Errorf("%s: %d", query, w.Code)
 		}
+	}
+	r := httptest.NewRequest(http.MethodPost, "/mcp", nil)
+	r.Header["Authorization"] = []string{"Bearer good", "Bearer garbage"} // who knows which one counts
+	w := httptest.NewRecorder()
+	f.Handler().ServeHTTP(w, r)
+	if w.Code != http.StatusBadRequest || w.Header().Get("WWW-Authenticate") != `Bearer error="invalid_request"` {
+		t.Errorf("two headers: %d %v", w.Code, w.Header())
 	}
 }
 
