@@ -48,7 +48,7 @@ func PeopleTools(people People) []Tool {
 		return func(_ context.Context, call *ferrule.Call, in PersonRoleInput) (ferrule.KnownPerson, error) {
 			role, err := ferrule.ParsePersonRole(in.Role)
 			if err != nil {
-				return ferrule.KnownPerson{}, ferrule.Errorf(ferrule.Invalid, "%w", err)
+				return ferrule.KnownPerson{}, ferrule.Errorf(ferrule.Invalid, "nothing was changed: %w", err)
 			}
 			return change(call.Principal, in.Name, role)
 		}

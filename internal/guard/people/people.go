@@ -286,7 +286,7 @@ var reserved = []string{"link"}
 // Add adds a person.
 func (p *People) Add(by ferrule.Principal, name string, role ferrule.PersonRole) (ferrule.KnownPerson, error) {
 	if err := ferrule.CheckID(name); err != nil {
-		return ferrule.KnownPerson{}, ferrule.Errorf(ferrule.Invalid, "%w", err)
+		return ferrule.KnownPerson{}, ferrule.Errorf(ferrule.Invalid, "the person cannot be added: %w", err)
 	}
 	if slices.Contains(reserved, name) {
 		return ferrule.KnownPerson{}, ferrule.Errorf(ferrule.Invalid, "%q cannot be the name of a person: the journal uses it for answers through a link", name)

@@ -3,6 +3,7 @@ package people
 import (
 	"crypto/rand"
 	"crypto/sha256"
+	"maps"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -51,13 +52,13 @@ func (p *People) begin(w http.ResponseWriter, r *http.Request, who ferrule.Princ
 	now := time.Now()
 	p.mu.Lock()
 	delete(p.sessions, sha256.Sum256([]byte(old)))
-	for id, s := range p.sessions {
-		if p.ended(s, now) {
-			delete(p.sessions, id)
-		}
+	if len(p.sessions) >= maxSessions {
+		maps.DeleteFunc(p.sessions, func(_ [sha256.Size]byte, s *session) bool { return p.ended(s, now) })
 	}
 	p.dropOldest(maxSessionsPerPerson, func(s *session) bool { return s.who.Name == who.Name })
-	p.dropOldest(maxSessions, func(*session) bool { return true })
+	if len(p.sessions) >= maxSessions {
+		p.dropOldest(maxSessions, func(*session) bool { return true })
+	}
 	p.sessions[sha256.Sum256([]byte(id))] = &session{who: who, role: role, version: version, began: now, used: now}
 	known := p.known[who.Name].Role != ""
 	if known {
