@@ -390,6 +390,13 @@ func TestUnknownKeys(t *testing.T) {
 	if n, most := f.fetches.Load(), int32(2+time.Since(start)/fetchPause); n > most {
 		t.Errorf("the keys were fetched %d times, at most %d expected", n, most)
 	}
+	// A wrong signature with a known key causes none.
+	i.keys.pause = 0
+	before, parts := f.fetches.Load(), strings.Split(good, ".")
+	forged := parts[0] + "." + parts[1] + "." + base64.RawURLEncoding.EncodeToString(make([]byte, 256))
+	if _, err := i.Verify(t.Context(), forged, request()); !errors.Is(err, identity.ErrUnknown) || f.fetches.Load() != before {
+		t.Errorf("the keys were fetched for a wrong signature: %v", err)
+	}
 }
 
 // TestRotation: a new key is accepted, and tokens of a key that was withdrawn are not, also
