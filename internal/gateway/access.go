@@ -15,7 +15,7 @@ import (
 )
 
 // What is recorded about access. Everybody who reaches a port can be refused without end, so
-// that is summed up by address: at most 33 records a minute in the long run, whoever tries.
+// that is summed up by address: at most 33 records a minute in the long run.
 // Who has a credential can use it without end, and is summed up much later, and apart from
 // strangers: a token that may be stolen must not go unnoticed among their attempts. What a
 // person did is always recorded.
@@ -30,8 +30,8 @@ const (
 	maxAccessMessage = 500 // characters
 )
 
-// access records who was let in, and who was not. It never waits for the disk, so that
-// nobody is kept waiting for the record.
+// access records who was let in, and who was not. Callers never
+// wait for the disk.
 type access struct {
 	parts     accessParts
 	strangers *ratelimit.Digest[attempts, ferrule.Entry]
