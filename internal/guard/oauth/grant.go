@@ -471,7 +471,7 @@ func (s *Server) Revoke(by ferrule.Principal, id string) error {
 	defer s.changing.Unlock()
 	g := cmp.Or(s.grants[id], s.foreign[id])
 	if g == nil {
-		return ferrule.Errorf(ferrule.NotFound, "there is no grant %q", ferrule.Clean(id, ferrule.MaxWord)).WithHint("to list them, run `ferrule token list`")
+		return ferrule.Errorf(ferrule.NotFound, "there is no grant %q", ferrule.Clean(id, ferrule.MaxWord)).WithHint("to list them, run `ferrule call gateway list_grants`")
 	}
 	return s.revoke(by, g, "", "revoked")
 }
