@@ -11,6 +11,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/guard/approval"
+	"github.com/ferrulehq/ferrule/internal/guard/issuer"
 	"github.com/ferrulehq/ferrule/internal/guard/people"
 	"github.com/ferrulehq/ferrule/internal/guard/records"
 )
@@ -26,7 +27,7 @@ func (g *Gateway) openPeople() (err error) {
 	}
 	g.People, err = people.Open(people.Parts{
 		File: filepath.Join(g.parts.Data, peopleFile), Shared: shared, Origin: g.origin, URL: g.loginURL,
-		Record: g.recordAccess, Log: g.parts.Log,
+		Issuers: g.loginIssuers, Record: g.recordAccess, Log: g.parts.Log,
 		Changed: func(name string) {
 			if g.OAuth != nil {
 				g.OAuth.EndGrants(name)
@@ -34,6 +35,25 @@ func (g *Gateway) openPeople() (err error) {
 		},
 	})
 	return err
+}
+
+// loginIssuers returns the external issuers that people can log in through.
+func (g *Gateway) loginIssuers() (all []people.Issuer) {
+	for _, i := range g.issuers {
+		if l := i.Login(); l != nil {
+			all = append(all, people.Issuer{Name: l.Name(), Login: issuerLogin{l}})
+		}
+	}
+	return all
+}
+
+// issuerLogin implements people.Login.
+type issuerLogin struct{ *issuer.Login }
+
+// Finish implements people.Login.
+func (l issuerLogin) Finish(ctx context.Context, code, redirect, nonce, verifier string) (people.Identity, error) {
+	id, err := l.Login.Finish(ctx, code, redirect, nonce, verifier)
+	return people.Identity(id), err
 }
 
 // loginURL returns the URL that login links begin with.
