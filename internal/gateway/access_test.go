@@ -53,7 +53,7 @@ func TestRefusedAccess(t *testing.T) {
 		var j slowJournal
 		var log strings.Builder
 		a, counted := testAccess(&j, &log)
-		const minutes, addresses, each = 10, 200, 30
+		const minutes, addresses, each = 3, 200, 30
 		tried := 0
 		for minute := range minutes {
 			for i := range addresses {

@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,10 +56,25 @@ func TestKeyedIsBounded(t *testing.T) {
 }
 
 // sums collects what a Digest sums up.
-type sums []string
+type sums struct {
+	mu  sync.Mutex
+	all []string
+}
 
 func (s *sums) add(key string, count int, last string) {
-	*s = append(*s, fmt.Sprintf("%s: %d, %s", key, count, last))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all, fmt.Sprintf("%s: %d, %s", key, count, last))
+}
+
+// take returns what was collected, sorted.
+func (s *sums) take() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := s.all
+	s.all = nil
+	slices.Sort(all)
+	return all
 }
 
 // TestDigest: the first events of a key stand alone. The others are summed up once per
@@ -79,11 +95,9 @@ func TestDigest(t *testing.T) {
 			t.Helper()
 			time.Sleep(wait)
 			synctest.Wait()
-			slices.Sort(got)
-			if !slices.Equal(got, want) {
+			if got := got.take(); !slices.Equal(got, want) {
 				t.Errorf("got %q, want %q", got, want)
 			}
-			got = nil
 		}
 		if n := alone("a", 5); n != 2 {
 			t.Errorf("%d stand alone", n)
