@@ -197,9 +197,10 @@ var importRules = map[string]importRule{
 		own:   []string{"internal/ferrule", "internal/guard/identity", "internal/agent/catalog", "internal/agent/notify", "internal/mcphttp", "internal/ratelimit"},
 		third: []string{"github.com/modelcontextprotocol/go-sdk"},
 	},
-	"internal/lifecycle":     {},
-	"internal/local/control": {own: []string{"internal/ferrule", "internal/guard/identity"}},
-	"internal/local/datadir": {},
+	"internal/lifecycle":      {},
+	"internal/local/control":  {own: []string{"internal/ferrule", "internal/guard/identity"}},
+	"internal/local/datadir":  {},
+	"internal/local/terminal": {},
 	"internal/local/stdio": {
 		own:   []string{"internal/ferrule", "internal/lifecycle", "internal/agent/catalog", "internal/agent/server", "internal/local/control", "internal/local/datadir", "internal/strictjson"},
 		tests: []string{"internal/testenv/meter", "internal/testenv/wait", "github.com/modelcontextprotocol/go-sdk"},
@@ -277,7 +278,7 @@ var importRules = map[string]importRule{
 	},
 	"cmd/ferrule": {
 		own: []string{
-			"internal/ferrule", "internal/gateway", "internal/pipeline", "internal/sim", "internal/agent/builtin", "internal/agent/server", "internal/local/control", "internal/local/datadir",
+			"internal/ferrule", "internal/gateway", "internal/pipeline", "internal/sim", "internal/agent/builtin", "internal/agent/server", "internal/local/control", "internal/local/datadir", "internal/local/terminal",
 			"internal/guard/pinning", "internal/measure/gauges", "internal/measure/history", "internal/measure/query", "internal/ops/access", "internal/ops/arguments", "internal/ops/attachment", "internal/ops/audit", "internal/ops/config", "internal/ops/doctor", "internal/ops/export", "internal/ops/logging", "internal/ops/manpage", "internal/ops/setup", "internal/ops/table", "internal/ops/localca",
 		},
 		third: []string{"github.com/spf13/cobra"},

@@ -10,6 +10,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/guard/pinning"
+	"github.com/ferrulehq/ferrule/internal/local/terminal"
 )
 
 func (a *app) diffCommand() *cobra.Command {
@@ -73,7 +74,7 @@ func (a *app) askToAccept(cmd *cobra.Command, device string) (string, error) {
 		return string(report.Accepted), err
 	}
 	fmt.Fprintf(a.stderr, "Accept all of it? [y/N] ")
-	if answer := strings.ToLower(strings.TrimSpace(readLine(cmd.Context(), os.Stdin))); answer != "y" && answer != "yes" {
+	if answer := strings.ToLower(strings.TrimSpace(terminal.ReadLine(cmd.Context(), os.Stdin))); answer != "y" && answer != "yes" {
 		return "", ferrule.Errorf(ferrule.Cancelled, "nothing was accepted: not confirmed")
 	}
 	return string(report.Offered), nil

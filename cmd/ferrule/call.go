@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"time"
@@ -16,6 +14,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/local/control"
+	"github.com/ferrulehq/ferrule/internal/local/terminal"
 	"github.com/ferrulehq/ferrule/internal/ops/arguments"
 	"github.com/ferrulehq/ferrule/internal/ops/attachment"
 	"github.com/ferrulehq/ferrule/internal/pipeline"
@@ -167,30 +166,11 @@ func (a *app) confirm(ctx context.Context, device string, t builtin.DescribedToo
 		return usageError{fmt.Errorf("%s of %s needs confirmation: add --yes", t.Name, device)}
 	}
 	fmt.Fprintf(a.stderr, "%s of %s needs confirmation: %s\nCall it with %s? [y/N] ", a.style(bold, t.Name), device, ferrule.OneLine(t.Text, 200), args)
-	switch strings.ToLower(strings.TrimSpace(readLine(ctx, os.Stdin))) {
+	switch strings.ToLower(strings.TrimSpace(terminal.ReadLine(ctx, os.Stdin))) {
 	case "y", "yes":
 		return nil
 	}
 	return ferrule.Errorf(ferrule.Cancelled, "%s was not called: not confirmed", t.Name)
-}
-
-// readLine returns the next line, which may end with the input. It returns "" on an error,
-// and when ctx ends: the person may press Ctrl-C instead.
-func readLine(ctx context.Context, in io.Reader) string {
-	line := make(chan string, 1)
-	go func() {
-		text, err := bufio.NewReader(in).ReadString('\n')
-		if err != nil && err != io.EOF {
-			text = "" // an incomplete answer does not count
-		}
-		line <- text
-	}()
-	select {
-	case text := <-line:
-		return text
-	case <-ctx.Done():
-		return ""
-	}
 }
 
 // progress shows the progress of a call on a terminal.

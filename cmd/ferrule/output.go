@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/local/terminal"
 	"github.com/ferrulehq/ferrule/internal/ops/table"
 )
 
@@ -47,11 +48,11 @@ func (a *app) terminal() (size func() (width, height int)) {
 	if !ok || a.json || !isTerminal(f) || os.Getenv("TERM") == "dumb" {
 		return nil
 	}
-	if _, _, ok := terminalSize(f); !ok {
+	if _, _, ok := terminal.Size(f); !ok {
 		return nil
 	}
 	return func() (int, int) {
-		width, height, _ := terminalSize(f)
+		width, height, _ := terminal.Size(f)
 		return width, height
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ferrulehq/ferrule/internal/gateway"
+	"github.com/ferrulehq/ferrule/internal/local/terminal"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/ops/logging"
 )
@@ -68,7 +69,7 @@ The signal SIGHUP makes the gateway read its configuration again, as does ` + "`
 // that went on would be one that its user cannot see.
 func terminalWatch(files ...*os.File) (closed func() bool) {
 	onTerminal := func() bool {
-		return slices.ContainsFunc(files, func(f *os.File) bool { _, _, ok := terminalSize(f); return ok })
+		return slices.ContainsFunc(files, func(f *os.File) bool { _, _, ok := terminal.Size(f); return ok })
 	}
 	if !onTerminal() {
 		return func() bool { return false }

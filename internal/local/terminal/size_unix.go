@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package terminal
 
 import (
 	"os"
@@ -8,9 +8,9 @@ import (
 	"unsafe"
 )
 
-// terminalSize returns the size of a terminal. It is not ok if the size is unknown or lines
+// Size returns the size of a terminal. It is not ok if the size is unknown or lines
 // cannot be redrawn.
-func terminalSize(f *os.File) (width, height int, ok bool) {
+func Size(f *os.File) (width, height int, ok bool) {
 	var size struct{ rows, columns, x, y uint16 }
 	_, _, errno := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), syscall.TIOCGWINSZ, uintptr(unsafe.Pointer(&size)))
 	return int(size.columns), int(size.rows), errno == 0 && size.columns > 0 && size.rows > 0

@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"os"
@@ -16,9 +16,9 @@ var (
 // sequences.
 const virtualTerminal = 4
 
-// terminalSize returns the size of a console. It is not ok if the size is unknown or lines
+// Size returns the size of a console. It is not ok if the size is unknown or lines
 // cannot be redrawn.
-func terminalSize(f *os.File) (width, height int, ok bool) {
+func Size(f *os.File) (width, height int, ok bool) {
 	handle := syscall.Handle(f.Fd())
 	var mode uint32
 	if err := syscall.GetConsoleMode(handle, &mode); err != nil {

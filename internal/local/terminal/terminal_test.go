@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 // TestReadLine checks an answer with and without a line end, and Ctrl-C.
 func TestReadLine(t *testing.T) {
 	for text, want := range map[string]string{"yes\nno\n": "yes\n", "y": "y", "": ""} {
-		if got := readLine(t.Context(), strings.NewReader(text)); got != want {
+		if got := ReadLine(t.Context(), strings.NewReader(text)); got != want {
 			t.Errorf("%q: got %q", text, got)
 		}
 	}
@@ -19,7 +19,7 @@ func TestReadLine(t *testing.T) {
 	defer terminal.Close()
 	ctx, interrupt := context.WithCancel(t.Context())
 	time.AfterFunc(10*time.Millisecond, interrupt)
-	if got := readLine(ctx, silent); got != "" {
+	if got := ReadLine(ctx, silent); got != "" {
 		t.Errorf("got %q", got)
 	}
 }
