@@ -13,6 +13,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
@@ -215,21 +216,22 @@ func TestDocumentContent(t *testing.T) {
 			w.Header().Set("Content-Type", "text/html")
 			fmt.Fprint(w, good)
 		},
-		"too long":      text(good[:len(good)-1] + `,"x":"` + strings.Repeat("x", maxDocument) + `"}`),
-		"endless":       func(w http.ResponseWriter, _ *http.Request) { sendDocument(w, strings.Repeat(" ", 1<<20)) },
-		"other ID":      text(documentFor("https://claude.example.com/oauth/other")),
-		"slash":         text(documentFor(documentURL + "/")),
-		"case":          text(documentFor(strings.Replace(documentURL, "claude", "Claude", 1))),
-		"no ID":         text(`{"redirect_uris":["http://localhost/callback"]}`),
-		"ID by case":    text(strings.Replace(good, `"client_id"`, `"Client_ID"`, 1)),
-		"array":         text("[" + good + "]"),
-		"null":          text("null"),
-		"two documents": text(good + good),
-		"secret":        text(good[:len(good)-1] + `,"client_secret":"x"}`),
-		"shared secret": text(strings.Replace(good, `"none"`, `"client_secret_post"`, 1)),
-		"no redirects":  text(strings.Replace(good, `["http://localhost/callback","app://private"]`, `[]`, 1)),
-		"bad redirects": text(strings.Replace(good, `"http://localhost/callback",`, ``, 1)),
-		"redirect type": text(strings.Replace(good, `["http://localhost/callback","app://private"]`, `"http://localhost/callback"`, 1)),
+		"too long":       text(good[:len(good)-1] + `,"x":"` + strings.Repeat("x", maxDocument) + `"}`),
+		"long and valid": text(good + strings.Repeat(" ", maxDocument)),
+		"endless":        func(w http.ResponseWriter, _ *http.Request) { sendDocument(w, strings.Repeat(" ", 1<<20)) },
+		"other ID":       text(documentFor("https://claude.example.com/oauth/other")),
+		"slash":          text(documentFor(documentURL + "/")),
+		"case":           text(documentFor(strings.Replace(documentURL, "claude", "Claude", 1))),
+		"no ID":          text(`{"redirect_uris":["http://localhost/callback"]}`),
+		"ID by case":     text(strings.Replace(good, `"client_id"`, `"Client_ID"`, 1)),
+		"array":          text("[" + good + "]"),
+		"null":           text("null"),
+		"two documents":  text(good + good),
+		"secret":         text(good[:len(good)-1] + `,"client_secret":"x"}`),
+		"shared secret":  text(strings.Replace(good, `"none"`, `"client_secret_post"`, 1)),
+		"no redirects":   text(strings.Replace(good, `["http://localhost/callback","app://private"]`, `[]`, 1)),
+		"bad redirects":  text(strings.Replace(good, `"http://localhost/callback",`, ``, 1)),
+		"redirect type":  text(strings.Replace(good, `["http://localhost/callback","app://private"]`, `"http://localhost/callback"`, 1)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFetcher()
@@ -315,6 +317,34 @@ func TestDocumentCache(t *testing.T) {
 	if _, err := newFetcher().get(ctx, "https://claude.example.com/x"); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
+}
+
+// TestDocumentSlots checks how many documents are fetched at a time, and that the others do
+// not wait without end.
+func TestDocumentSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFetcher()
+		var under atomic.Int32
+		f.resolve = func(context.Context, string) ([]netip.Addr, error) {
+			under.Add(1)
+			time.Sleep(time.Hour)
+			return nil, errors.New("no such host")
+		}
+		for i := range 3 * maxFetches {
+			go f.get(t.Context(), fmt.Sprintf("https://claude.example.com/%d", i))
+		}
+		synctest.Wait()
+		if n := under.Load(); n != maxFetches {
+			t.Errorf("%d fetches at a time", n)
+		}
+		time.Sleep(fetchTime + time.Second)
+		f.mu.Lock()
+		if n := len(f.under); n != maxFetches {
+			t.Errorf("%d wait", n)
+		}
+		f.mu.Unlock()
+		time.Sleep(time.Hour)
+	})
 }
 
 // FuzzDocument checks that any document is refused, or describes its own program.
