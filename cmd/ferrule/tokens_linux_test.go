@@ -253,6 +253,7 @@ func TestTokenCommands(t *testing.T) {
 	c.want(exitNotRun, "there is already a token claude", "token", "add", "claude", "--data", g.data)
 	c.want(exitNotRun, `unknown scope "write"`, "token", "add", "other", "--scope", "write", "--data", g.data)
 	c.want(exitNotRun, `there is no token "nobody"`, "token", "revoke", "nobody", "--data", g.data)
+	c.want(exitNotRun, "the authorization server is off", "token", "revoke", "grant-abcdefghij", "--data", g.data)
 
 	var list builtin.ListTokensOutput
 	run(&list, "token", "list", "--json")

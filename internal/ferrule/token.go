@@ -20,4 +20,16 @@ type Token struct {
 	From string    `json:"from,omitempty"`
 	// Config reports whether it is one of auth.tokens in the configuration file.
 	Config bool `json:"config,omitempty"`
+	// Login says more about a login that a person gave to an agent at the gateway's own
+	// authorization server; nil for other tokens. It expires unless it is used before.
+	Login *TokenLogin `json:"login,omitempty"`
+}
+
+// TokenLogin is the login that an agent has its tokens from.
+type TokenLogin struct {
+	Person string `json:"person"` // who permitted it
+	// Client is the ID of the agent's program; a URL if the program has a document there.
+	Client string `json:"client"`
+	Agent  string `json:"agent"` // how the agent is named in the journal
+	Node   string `json:"node"`  // where it was given
 }

@@ -355,8 +355,6 @@ func (g *Gateway) buildTools() error {
 		builtin.CallMany(func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 			return g.Pipeline.Handle(ctx, call)
 		}),
-		builtin.ListGrants(grants{g}),
-		builtin.RevokeGrant(grants{g}),
 		builtin.ListTokens(managed{g}),
 		builtin.AddToken(managed{g}),
 		builtin.RotateToken(managed{g}),

@@ -52,25 +52,6 @@ func (g *Gateway) grantable(who ferrule.Principal) (all []oauth.Device) {
 	return all
 }
 
-// grants implements builtin.Grants.
-type grants struct{ *Gateway }
-
-// Grants implements builtin.Grants.
-func (g grants) Grants() []ferrule.Grant {
-	if g.OAuth == nil {
-		return []ferrule.Grant{}
-	}
-	return g.OAuth.Grants()
-}
-
-// Revoke implements builtin.Grants.
-func (g grants) Revoke(by ferrule.Principal, id string) error {
-	if g.OAuth == nil {
-		return ferrule.Errorf(ferrule.NotFound, "there are no grants, because the authorization server is off").WithHint("to enable it, set auth.server.enabled in ferrule.yaml")
-	}
-	return g.OAuth.Revoke(by, id)
-}
-
 // handleOAuth serves the authorization server. Its paths need no credential.
 func (g *Gateway) handleOAuth(mux *http.ServeMux) {
 	if g.OAuth != nil {

@@ -5,10 +5,12 @@ import (
 	"context"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/guard/oauth"
 	"github.com/ferrulehq/ferrule/internal/guard/tokens"
 )
 
@@ -46,11 +48,15 @@ func (g *Gateway) warnNoTokens() {
 // managed implements builtin.Tokens.
 type managed struct{ *Gateway }
 
-// List implements builtin.Tokens. It has the tokens of the configuration too.
+// List implements builtin.Tokens. It has the tokens of the configuration too, and the logins
+// of agents.
 func (m managed) List() []ferrule.Token {
 	all := m.Tokens.List()
 	for _, who := range m.tokens.Principals() {
 		all = append(all, ferrule.Token{Name: who.Name, Scopes: who.Scopes.Names(), Devices: who.DevicePatterns(), Config: true})
+	}
+	if m.OAuth != nil {
+		all = append(all, m.OAuth.Grants()...)
 	}
 	slices.SortStableFunc(all, func(a, b ferrule.Token) int { return cmp.Compare(a.Name, b.Name) })
 	return all
@@ -60,6 +66,9 @@ func (m managed) List() []ferrule.Token {
 func (m managed) Add(by ferrule.Principal, in builtin.AddTokenInput) (builtin.TokenOutput, error) {
 	if in.Rotate && slices.ContainsFunc(m.Tokens.List(), func(t ferrule.Token) bool { return t.Name == in.Name }) {
 		return m.Rotate(by, builtin.RotateTokenInput{Name: in.Name})
+	}
+	if strings.HasPrefix(in.Name, oauth.GrantPrefix) {
+		return builtin.TokenOutput{}, ferrule.Errorf(ferrule.Invalid, "the name of a token cannot begin with %s, like those of logins", oauth.GrantPrefix).WithHint("choose another name, for example claude")
 	}
 	scopes := ferrule.LimitTo(ferrule.ScopeEndanger)
 	if in.Scopes != nil {
@@ -82,7 +91,19 @@ func (m managed) Rotate(by ferrule.Principal, in builtin.RotateTokenInput) (buil
 
 // Revoke implements builtin.Tokens.
 func (m managed) Revoke(by ferrule.Principal, in builtin.RevokeTokenInput) (builtin.TokenOutput, error) {
-	return m.output(m.Tokens.Revoke(by, in.Name))
+	if !strings.HasPrefix(in.Name, oauth.GrantPrefix) {
+		return m.output(m.Tokens.Revoke(by, in.Name))
+	}
+	if m.OAuth == nil {
+		return builtin.TokenOutput{}, ferrule.Errorf(ferrule.NotFound, "there are no logins of agents, because the authorization server is off").WithHint("to enable it, set auth.server.enabled in ferrule.yaml")
+	}
+	out := builtin.TokenOutput{Token: ferrule.Token{Name: in.Name, Scopes: []string{}, Devices: []string{}}}
+	for _, login := range m.OAuth.Grants() {
+		if login.Name == in.Name {
+			out.Token = login
+		}
+	}
+	return out, m.OAuth.Revoke(by, in.Name)
 }
 
 func (m managed) output(c tokens.Changed, err error) (builtin.TokenOutput, error) {

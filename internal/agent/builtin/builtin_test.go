@@ -239,21 +239,18 @@ func everyTool(t *testing.T) *builtin.Set {
 	return newSet(t, builtin.ListDevices(someDevices(), nil), builtin.DescribeDevice(someDevices(), nil), builtin.DeviceState(talkative{someDevices()}, nil), builtin.AdoptDevice(&tr), builtin.RenameDevice(&tr), builtin.LabelDevice(&tr),
 		builtin.FindDevices(seenByAll(someOffers())), builtin.FindTools(seenByAll(someOffers())), builtin.DescribeTool(seenByAll(someOffers())), builtin.CallMany(road),
 		builtin.Status("1", func() builtin.StatusOutput { return builtin.StatusOutput{Online: 1, List: "plain"} }),
-		builtin.Latest(someDevices(), nil, someSignals()), builtin.History(someDevices(), nil, someSignals()), builtin.SQL(someDevices(), nil, answers{}, "samples(value)"), builtin.ListGrants(logins{}), builtin.RevokeGrant(logins{}))
+		builtin.Latest(someDevices(), nil, someSignals()), builtin.History(someDevices(), nil, someSignals()), builtin.SQL(someDevices(), nil, answers{}, "samples(value)"), builtin.ListTokens(logins{}), builtin.RevokeToken(logins{}))
 }
 
-// logins implements builtin.Grants.
-type logins struct{}
+// logins implements builtin.Tokens.
+type logins struct{ builtin.Tokens }
 
-func (logins) Grants() []ferrule.Grant {
-	return []ferrule.Grant{{ID: "grant-a", Scopes: []string{"read"}, Devices: []string{}}}
+func (logins) List() []ferrule.Token {
+	return []ferrule.Token{{Name: "claude", Scopes: []string{"read"}, Devices: []string{}}, {Name: "grant-a", Scopes: []string{"read"}, Devices: []string{}, Login: &ferrule.TokenLogin{Person: "anna"}}}
 }
 
-func (logins) Revoke(_ ferrule.Principal, id string) error {
-	if id != "grant-a" {
-		return ferrule.Errorf(ferrule.NotFound, "unknown")
-	}
-	return nil
+func (l logins) Revoke(ferrule.Principal, builtin.RevokeTokenInput) (builtin.TokenOutput, error) {
+	return builtin.TokenOutput{Token: l.List()[1]}, nil
 }
 
 // TestOutputsFitTheirSchemas checks results against the declared output schemas.
@@ -279,8 +276,8 @@ func TestOutputsFitTheirSchemas(t *testing.T) {
 		{"history", `{"device":"a"}`},
 		{"history", `{"device":"a","resolution":"minute"}`},
 		{"sql", `{"query":"SELECT 1"}`},
-		{"list_grants", `{}`},
-		{"revoke_grant", `{"id":"grant-a"}`},
+		{"list_tokens", `{}`},
+		{"revoke_token", `{"name":"grant-a"}`},
 	} {
 		declared, err := schema.Compile(b.Manifest().Tool(test.tool).Output)
 		if err != nil {

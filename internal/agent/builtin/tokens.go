@@ -6,7 +6,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// Tokens are the tokens that let agents in over HTTP.
+// Tokens are the tokens that let agents in over HTTP, and the logins that agents have theirs
+// from.
 type Tokens interface {
 	List() []ferrule.Token
 	Add(by ferrule.Principal, in AddTokenInput) (TokenOutput, error)
@@ -33,7 +34,7 @@ type ListTokensOutput struct {
 
 // ListTokens returns the tool list_tokens.
 func ListTokens(tokens Tokens) Tool {
-	const text = "Lists the tokens that let agents in over HTTP: what each permits, until when, and when and from where it was last used. Not their secrets."
+	const text = "Lists the tokens that let agents in over HTTP, and the logins that people gave to agents: what each permits, until when, and when and from where it was last used. Not their secrets."
 	return Typed("list_tokens", text, ferrule.Reads, func(context.Context, *ferrule.Call, ListTokensInput) (ListTokensOutput, error) {
 		return ListTokensOutput{tokens.List()}, nil
 	}).ForPeople()
@@ -77,7 +78,7 @@ type RevokeTokenInput struct {
 
 // RevokeToken returns the tool revoke_token.
 func RevokeToken(tokens Tokens) Tool {
-	const text = "Ends a token at once, with everything that is open with it."
+	const text = "Ends a token or a login at once, on all nodes, with everything that is open with it."
 	return Typed("revoke_token", text, ferrule.Changes, func(_ context.Context, call *ferrule.Call, in RevokeTokenInput) (TokenOutput, error) {
 		return tokens.Revoke(call.Principal, in)
 	}).ForPeople()

@@ -78,7 +78,7 @@ func TestCluster(t *testing.T) {
 		}
 		t.Logf("accepted by all after %v", time.Since(start))
 		start = time.Now()
-		if err := by.Revoke(owner, by.Grants()[0].ID); err != nil {
+		if err := by.Revoke(owner, by.Grants()[0].Name); err != nil {
 			t.Fatal(err)
 		}
 		for i, r := range nodes {

@@ -52,6 +52,9 @@ const (
 	refreshPrefix = "ferr_"
 )
 
+// GrantPrefix begins the ID of each grant.
+const GrantPrefix = "grant-"
+
 // The prefixes of keys in the file, and of shared records.
 const (
 	clientPrefix = "client."
@@ -350,7 +353,7 @@ func (s *Server) add(c *code, of hash) (g *grant, accessToken, refreshToken stri
 	s.makeRoom(c.person.Name)
 	now := time.Now().UTC().Round(0)
 	accessToken, refreshToken = newSecret(accessPrefix), newSecret(refreshPrefix)
-	g = newGrant("grant-"+strings.ToLower(rand.Text()[:10]), storedGrant{}, false)
+	g = newGrant(GrantPrefix+strings.ToLower(rand.Text()[:10]), storedGrant{}, false)
 	g, heard, err = s.save(g, storedGrant{
 		sharedGrant: sharedGrant{
 			Node: s.parts.Node, Client: c.client.ID, Label: c.client.label(), Person: c.person.Name, consented: c.consented, Created: now, Expires: now.Add(refreshTTL),
@@ -441,19 +444,16 @@ func (s *Server) drop(g *grant) error {
 
 // Grants returns the grants of all nodes, oldest first. When and from where one was used is
 // what this node knows.
-func (s *Server) Grants() []ferrule.Grant {
+func (s *Server) Grants() []ferrule.Token {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	all := []ferrule.Grant{}
+	all := []ferrule.Token{}
 	for _, of := range []map[string]*grant{s.grants, s.foreign} {
 		for _, g := range of {
 			who := g.agent(g.Scopes)
-			one := ferrule.Grant{
-				ID: g.id, Node: g.Node, Agent: who.String(), Client: g.Client, Person: g.Person,
-				Scopes: g.Scopes.Names(), Devices: []string{}, Created: g.Created, Expires: g.Expires,
-			}
-			if who.Devices != "" {
-				one.Devices = strings.Split(who.Devices, ",")
+			one := ferrule.Token{
+				Name: g.id, Scopes: g.Scopes.Names(), Devices: who.DevicePatterns(), Created: g.Created, Expires: g.Expires,
+				Login: &ferrule.TokenLogin{Person: g.Person, Client: g.Client, Agent: who.String(), Node: g.Node},
 			}
 			if u := g.use.Load(); u != nil {
 				one.Used, one.From = u.at, u.from
@@ -461,7 +461,7 @@ func (s *Server) Grants() []ferrule.Grant {
 			all = append(all, one)
 		}
 	}
-	slices.SortFunc(all, func(a, b ferrule.Grant) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(all, func(a, b ferrule.Token) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name)) })
 	return all
 }
 
@@ -471,7 +471,7 @@ func (s *Server) Revoke(by ferrule.Principal, id string) error {
 	defer s.changing.Unlock()
 	g := cmp.Or(s.grants[id], s.foreign[id])
 	if g == nil {
-		return ferrule.Errorf(ferrule.NotFound, "there is no grant %q", ferrule.Clean(id, ferrule.MaxWord)).WithHint("to list them, run `ferrule call gateway list_grants`")
+		return ferrule.Errorf(ferrule.NotFound, "there is no login %q", ferrule.Clean(id, ferrule.MaxWord)).WithHint("to see the tokens and logins, run `ferrule token list`")
 	}
 	return s.revoke(by, g, "", "revoked")
 }

@@ -308,16 +308,16 @@ func TestFlow(t *testing.T) {
 		t.Errorf("%+v, %v", c, err)
 	}
 	all := r.Grants()
-	if len(all) != 1 || all[0].Agent != who.String() || all[0].From != "192.0.2.1" || all[0].Person != "otto" {
+	if len(all) != 1 || all[0].Login.Agent != who.String() || all[0].From != "192.0.2.1" || all[0].Login.Person != "otto" {
 		t.Errorf("%+v", all)
 	}
-	if err := r.Revoke(owner, all[0].ID); err != nil || c.Valid.Err() == nil || r.accepted(out.Access) || len(r.Grants()) != 0 {
+	if err := r.Revoke(owner, all[0].Name); err != nil || c.Valid.Err() == nil || r.accepted(out.Access) || len(r.Grants()) != 0 {
 		t.Errorf("not revoked: %v", err)
 	}
 	if again := r.token(refreshing(id, out.Refresh)); again.Error != "invalid_grant" {
 		t.Errorf("refreshed after the end: %+v", again)
 	}
-	if err := r.Revoke(owner, all[0].ID); err == nil {
+	if err := r.Revoke(owner, all[0].Name); err == nil {
 		t.Error("revoked twice")
 	}
 	for _, e := range []ferrule.AccessEvent{ferrule.AccessClientAdded, ferrule.AccessConsent, ferrule.AccessTokenAdded, ferrule.AccessTokenUsed, ferrule.AccessTokenRevoked} {

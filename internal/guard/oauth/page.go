@@ -153,7 +153,7 @@ var pages = template.Must(template.New("").Funcs(template.FuncMap{"css": func() 
 {{end}}</fieldset>
 <p><button name="answer" value="allow">Allow</button><button name="answer" value="deny">Deny</button></p>
 </form>
-<p class="small">You are logged in as {{.Person}}. To see and end such logins, run <code>ferrule call gateway list_grants</code>.</p>
+<p class="small">You are logged in as {{.Person}}. To see and end such logins, run <code>ferrule token list</code>.</p>
 </body></html>
 {{end}}
 `))

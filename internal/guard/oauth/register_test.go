@@ -86,7 +86,7 @@ func TestRegisterLimits(t *testing.T) {
 		out := r.login(used)
 		time.Sleep(time.Second)
 		r.token(exchanging(ended, r.code(asking(ended))))
-		r.Revoke(owner, r.Grants()[1].ID)
+		r.Revoke(owner, r.Grants()[1].Name)
 		for i := range 400 {
 			id := fmt.Sprint("other", i)
 			r.clients[id] = &client{ID: id, Created: time.Now()}

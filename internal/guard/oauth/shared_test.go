@@ -87,10 +87,10 @@ func TestNodes(t *testing.T) {
 		if again := b.token(refreshing(id, next.Refresh)); again.Status == http.StatusOK {
 			t.Error("another node refreshes; it cannot know of a reuse")
 		}
-		if all := b.Grants(); len(all) != 1 || all[0].Node != "a" {
+		if all := b.Grants(); len(all) != 1 || all[0].Login.Node != "a" {
 			t.Fatalf("%+v", all)
 		}
-		if err := b.Revoke(owner, b.Grants()[0].ID); err != nil {
+		if err := b.Revoke(owner, b.Grants()[0].Name); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -132,7 +132,7 @@ func TestNodes(t *testing.T) {
 		out = a.login(id)
 		clear(shared.values)
 		restart(3)
-		b.heard(sharedPrefix+b.Grants()[0].ID, nil)
+		b.heard(sharedPrefix+b.Grants()[0].Name, nil)
 		if b.accepted(out.Access) {
 			t.Error("b has not forgotten it")
 		}
@@ -148,7 +148,7 @@ func TestNodes(t *testing.T) {
 		}
 		// A node that never comes back leaves nothing.
 		out = b.login(b.register(callback))
-		gone := b.Grants()[0].ID
+		gone := b.Grants()[0].Name
 		stop()
 		wg.Wait()
 		time.Sleep(32 * 24 * time.Hour)

@@ -11,7 +11,7 @@ import (
 )
 
 // TokenColumns are the columns of TokenRows.
-const TokenColumns = "TOKEN SCOPES DEVICES EXPIRES USED FROM"
+const TokenColumns = "TOKEN LOGIN SCOPES DEVICES EXPIRES USED FROM"
 
 // TokenRows returns the tokens as rows of a table.
 func TokenRows(all []ferrule.Token) (rows [][]string) {
@@ -32,7 +32,11 @@ func TokenRows(all []ferrule.Token) (rows [][]string) {
 		if t.Config {
 			expires, used = "in the config", ""
 		}
-		rows = append(rows, []string{t.Name, strings.Join(t.Scopes, ","), devices, expires, used, t.From})
+		login := "-"
+		if t.Login != nil { // its agent is named after the person and the program
+			login = strings.TrimPrefix(t.Login.Agent, "agent:oauth:")
+		}
+		rows = append(rows, []string{t.Name, login, strings.Join(t.Scopes, ","), devices, expires, used, t.From})
 	}
 	return rows
 }
@@ -84,12 +88,15 @@ metrics for /metrics, admin for what people do, such as making tokens. Each of t
 three includes those before it. "ferrule setup CLIENT --http" makes a token for an agent
 program, and writes it into its configuration.`
 	ListTokensHelp = `List the tokens, what each permits, until when, and when and from where it was last used.
-Secrets are not stored, so they cannot be listed.`
+Secrets are not stored, so they cannot be listed. Logins that people gave to agents are
+listed too: their names begin with grant-, and LOGIN is the person and the program. When a
+login was used is what this node knows.`
 	RotateTokenHelp = `Give a token another secret, and print it once. The old secret works for the overlap, so
 that no call is lost until the agent has the new one. A token that expires is good for as
 long again.`
 	RevokeTokenHelp = `End a token at once, on all nodes: its calls are refused and its open streams end. A call
-that is under way goes on, because its caller must learn the outcome.`
+that is under way goes on, because its caller must learn the outcome. NAME can also be a
+login that a person gave to an agent, such as grant-abcdefghij; the agent must log in again.`
 )
 
 // NoToken says why `ferrule setup` wrote no token.
