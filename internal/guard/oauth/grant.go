@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -36,6 +37,10 @@ const (
 	maxGrants          = 512
 	maxGrantsPerPerson = 64
 	maxForeign         = 8192
+	// maxEnded is how many access tokens that ended with their grant, or were replaced, are
+	// known for endedTTL after they would have expired: the journal names whose they were.
+	maxEnded = 1024
+	endedTTL = 24 * time.Hour
 	// maxAccess is the limit of access tokens for each grant.
 	maxAccess = 6
 	// maxPast is how many replaced refresh tokens are remembered, to notice that one was
@@ -207,17 +212,19 @@ func (s *Server) Verify(_ context.Context, token string, r identity.Request) (id
 		return identity.Credential{}, identity.ErrUnknown
 	}
 	s.mu.RLock()
-	a := s.access[hashOf(token)]
+	a, ended := s.access[hashOf(token)], s.ended[hashOf(token)]
 	s.mu.RUnlock()
-	if a == nil {
+	switch {
+	case a == nil && ended == nil:
 		return identity.Credential{}, identity.ErrUnknown
-	}
-	if !r.Time.Before(a.Expires) {
-		return identity.Credential{}, identity.ErrExpired
+	case a == nil:
+		return identity.Credential{Who: ended.who}, identity.ErrUnknown
+	case !r.Time.Before(a.Expires):
+		return identity.Credential{Who: a.who}, identity.ErrExpired
 	}
 	g := a.grant
 	if g.Device != "" && r.Resource != "" && !strings.HasSuffix(r.Resource, devicePath+g.Device) {
-		return identity.Credential{}, identity.ErrAudience
+		return identity.Credential{Who: a.who}, identity.ErrAudience
 	}
 	a.once.Do(func() { a.valid, a.end = context.WithDeadline(g.valid, a.Expires) })
 	if g.isNew(r) {
@@ -306,6 +313,9 @@ func (s *Server) unindex(g, next *grant) {
 		}
 		a.once.Do(func() { a.valid, a.end = context.WithDeadline(g.valid, a.Expires) })
 		a.end()
+		if len(s.ended) < maxEnded {
+			s.ended[one.Hash] = a
+		}
 	}
 	if next == nil {
 		g.end()
@@ -527,11 +537,7 @@ func (s *Server) sweep(now time.Time) {
 			delete(s.codes, of)
 		}
 	}
-	for of, a := range s.access {
-		if !now.Before(a.Expires) {
-			delete(s.access, of)
-		}
-	}
+	maps.DeleteFunc(s.ended, func(_ hash, a *access) bool { return now.After(a.Expires.Add(endedTTL)) })
 	s.mu.Unlock()
 	for _, g := range s.grants {
 		if now.After(g.Expires) {

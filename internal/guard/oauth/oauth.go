@@ -131,6 +131,7 @@ type Server struct {
 	grants   map[string]*grant // of this node, by ID
 	foreign  map[string]*grant // of other nodes, by ID
 	access   map[hash]*access  // of all grants
+	ended    map[hash]*access  // that grants had before, or that ended with them
 	refresh  map[hash]*grant   // current and recent refresh tokens
 	past     map[short]*grant  // refresh tokens that were replaced long ago
 	used     map[hash]*grant   // by the code that they were made from
@@ -166,7 +167,7 @@ func Open(p Parts) (*Server, error) {
 	s := &Server{
 		parts: p, file: file, outbox: records.NewOutbox(), fetch: newFetcher(),
 		fixed: make(map[string]*client), clients: make(map[string]*client), codes: make(map[hash]*code),
-		grants: make(map[string]*grant), foreign: make(map[string]*grant), access: make(map[hash]*access),
+		grants: make(map[string]*grant), foreign: make(map[string]*grant), access: make(map[hash]*access), ended: make(map[hash]*access),
 		refresh: make(map[hash]*grant), past: make(map[short]*grant), used: make(map[hash]*grant), unheard: make(map[string]bool),
 	}
 	s.limits.byHost = make(map[limited]*ratelimit.Limiter)

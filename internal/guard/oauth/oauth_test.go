@@ -314,6 +314,13 @@ func TestFlow(t *testing.T) {
 	if err := r.Revoke(owner, all[0].Name); err != nil || c.Valid.Err() == nil || r.accepted(out.Access) || len(r.Grants()) != 0 {
 		t.Errorf("not revoked: %v", err)
 	}
+	if ended, err := r.verify(out.Access); err != identity.ErrUnknown || ended.Who != who || ended.Valid != nil {
+		t.Errorf("nobody knows whose token was revoked: %+v %v", ended, err)
+	}
+	r.sweep(time.Now().Add(accessTTL + endedTTL + time.Second))
+	if len(r.ended) != 0 {
+		t.Error("revoked tokens are never forgotten")
+	}
 	if again := r.token(refreshing(id, out.Refresh)); again.Error != "invalid_grant" {
 		t.Errorf("refreshed after the end: %+v", again)
 	}
@@ -596,8 +603,8 @@ func TestAttacks(t *testing.T) {
 			t.Errorf("%+v %v", c, err)
 		}
 		for _, resource := range []string{origin + "/mcp", origin + "/mcp/devices/robot", origin + "/metrics"} {
-			if _, err := at(resource); !errors.Is(err, identity.ErrAudience) {
-				t.Errorf("%s: %v", resource, err)
+			if c, err := at(resource); !errors.Is(err, identity.ErrAudience) || c.Who.User != "maria" || c.Valid != nil {
+				t.Errorf("%s: %+v %v", resource, c, err)
 			}
 		}
 		refused(t, r, r.token(refreshing(id, out.Refresh, "resource", origin+"/mcp")), "invalid_target")
@@ -747,8 +754,8 @@ func TestRefresh(t *testing.T) {
 		out = r.login(id)
 		time.Sleep(29 * 24 * time.Hour)
 		r.sweep(time.Now())
-		if _, err := r.verify(out.Access); !errors.Is(err, identity.ErrUnknown) {
-			t.Errorf("an old access token: %v", err)
+		if c, err := r.verify(out.Access); !errors.Is(err, identity.ErrExpired) || c.Who.User != "maria" || c.Valid != nil {
+			t.Errorf("an old access token: %+v %v", c, err)
 		}
 		if out = r.token(refreshing(id, out.Refresh)); out.Status != http.StatusOK {
 			t.Fatalf("%+v", out)

@@ -105,7 +105,8 @@ func (s *Store) Revoke(by ferrule.Principal, name string) (Changed, error) {
 	s.mu.RLock()
 	described := s.byName[name].describe(time.Now())
 	s.mu.RUnlock()
-	c, err := s.change(by, ferrule.AccessTokenRevoked, record{Name: name, Version: r.next(), Revoked: true, Created: r.Created}, "", "revoked")
+	r.Version, r.Revoked = r.next(), true
+	c, err := s.change(by, ferrule.AccessTokenRevoked, r, "", "revoked")
 	c.Token = described
 	return c, err
 }

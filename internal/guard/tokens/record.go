@@ -45,7 +45,7 @@ func (h *hash) UnmarshalText(text []byte) error {
 }
 
 // record is a token as nodes store and share it. One that was revoked stays: a node that
-// was off meanwhile must not bring it back.
+// was off meanwhile must not bring it back, and the journal names whose secret is refused.
 type record struct {
 	Name string `json:"name"`
 	// Version grows with each change. The newest record of a name counts.

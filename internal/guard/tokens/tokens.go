@@ -173,16 +173,19 @@ func (s *Store) Verify(_ context.Context, credential string, r identity.Request)
 	}
 	h := hash(sha256.Sum256([]byte(credential)))
 	s.mu.RLock()
-	found, expired := s.byHash[h], false
+	found, revoked, expired := s.byHash[h], false, false
 	if found != nil {
+		revoked = found.token.Revoked
 		expired = found.valid.Err() != nil || !found.until.IsZero() && !r.Time.Before(found.until)
 	}
 	s.mu.RUnlock()
 	switch {
 	case found == nil:
 		return c, identity.ErrUnknown
+	case revoked:
+		return identity.Credential{Who: found.who}, identity.ErrUnknown
 	case expired:
-		return c, identity.ErrExpired
+		return identity.Credential{Who: found.who}, identity.ErrExpired
 	}
 	found.token.usedFrom(r, func(message string) {
 		s.parts.Record(found.who, ferrule.AccessTokenUsed, r.From, message, "")
@@ -226,9 +229,6 @@ func (s *Store) set(r record) {
 	t.record = r
 	until := map[hash]time.Time{r.Hash: r.Expires, r.Previous: r.Overlap}
 	delete(until, hash{})
-	if r.Revoked {
-		clear(until)
-	}
 	next := make(map[hash]*secret)
 	for h, limit := range until {
 		kept := t.secrets[h]
@@ -236,7 +236,9 @@ func (s *Store) set(r record) {
 			kept = &secret{token: t, who: r.who()}
 			kept.valid, kept.end = context.WithCancel(context.Background())
 		}
-		kept.setUntil(limit)
+		if kept.setUntil(limit); r.Revoked { // it stays, to know whose it was
+			kept.stop()
+		}
 		next[h], s.byHash[h] = kept, kept
 	}
 	for h, was := range t.secrets {
@@ -297,6 +299,9 @@ func (s *Store) makeRoom(name string) bool {
 	}
 	if oldest != nil {
 		delete(s.byName, oldest.Name)
+		for h := range oldest.secrets {
+			delete(s.byHash, h)
+		}
 		s.file.Delete(tokenKey + oldest.Name)
 	}
 	return oldest != nil

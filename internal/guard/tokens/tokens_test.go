@@ -149,6 +149,34 @@ func TestStore(t *testing.T) {
 	s.accepts(again)
 }
 
+// TestRefusedIsNamed: it is known whose secret is refused, also after a restart, unless
+// another token has the name.
+func TestRefusedIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		named := func(secret, name string, want error) {
+			t.Helper()
+			c, err := s.use(secret, "192.0.2.1")
+			if err != want || c.Who.Name != name || c.Valid != nil {
+				t.Errorf("got %+v, %v; want %q, %v", c, err, name, want)
+			}
+		}
+		revoked := s.add(tokens.New{Name: "claude", Scopes: readChange})
+		expired := s.add(tokens.New{Name: "codex", Scopes: readChange, Expires: time.Hour})
+		if _, err := s.Revoke(ferrule.Principal{Role: ferrule.Person}, "claude"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		for range 2 {
+			named(revoked, "claude", identity.ErrUnknown)
+			named(expired, "codex", identity.ErrExpired)
+			s = s.reopen()
+		}
+		s.add(tokens.New{Name: "claude", Scopes: readChange})
+		named(revoked, "", identity.ErrUnknown)
+	})
+}
+
 // TestExpiry: a token and what is open with it end when it expires.
 func TestExpiry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
