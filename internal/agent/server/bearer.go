@@ -102,7 +102,9 @@ func (s *Server) authenticate(r *http.Request, needs ferrule.Scopes) (c identity
 		s.parts.Log.Debug("token not checked", "err", err)
 		return c, &refusal{http.StatusServiceUnavailable, "", 0, "the gateway cannot check the token now, because it cannot reach the issuer; nothing was called. Try again in a few seconds"}
 	case !c.Who.Scopes.Has(needs):
-		return c, &refusal{http.StatusForbidden, "insufficient_scope", ferrule.LimitTo(needs | c.Who.Scopes), "this address needs a token with the scope " + needs.String()}
+		text := "this address needs a token with the scope " + needs.String()
+		s.recordRefused(r, c.Who, text)
+		return c, &refusal{http.StatusForbidden, "insufficient_scope", ferrule.LimitTo(needs | c.Who.Scopes), text}
 	}
 	if c.Device != "" {
 		if id := s.currentID(c.Device); c.Who.Reaches(&ferrule.Device{ID: id}) {

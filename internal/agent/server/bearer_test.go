@@ -413,6 +413,10 @@ func TestStepUp(t *testing.T) {
 		"read": who(ferrule.AuthOAuth, "read"), "issuer": who(ferrule.AuthIssuer, "read", "metrics"), "change": who(ferrule.AuthOAuth, "change"),
 		"all": who(ferrule.AuthOAuth, "endanger"), "static": who(ferrule.AuthToken, "read"),
 	}.verify
+	var recorded []string
+	f.parts.Record = func(who ferrule.Principal, event ferrule.AccessEvent, from, message string, refused ferrule.Code) {
+		recorded = append(recorded, fmt.Sprint(who.Name, " ", event, " ", from, " ", refused, ": ", message))
+	}
 	call := func(tool string) string {
 		return `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"},"name":"` + tool + `","arguments":{}}}`
 	}
@@ -440,6 +444,7 @@ func TestStepUp(t *testing.T) {
 	} {
 		for _, version := range []string{"2025-03-26", mcphttp.StatelessVersion} {
 			before := served
+			recorded = nil
 			r := httptest.NewRequest(http.MethodPost, "http://gw.example"+test.path, strings.NewReader(test.body))
 			r.Header.Set("Authorization", "Bearer "+test.token)
 			r.Header.Set("Content-Type", "application/json")
@@ -450,10 +455,13 @@ func TestStepUp(t *testing.T) {
 			f.Handler().ServeHTTP(w, r)
 			header := w.Header().Get("WWW-Authenticate")
 			if test.scopes == "" {
-				if w.Code == http.StatusForbidden || header != "" {
-					t.Errorf("%s %s %s: %d %s", version, test.token, test.body, w.Code, header)
+				if w.Code == http.StatusForbidden || header != "" || recorded != nil {
+					t.Errorf("%s %s %s: %d %s %q", version, test.token, test.body, w.Code, header, recorded)
 				}
 				continue
+			}
+			if len(recorded) != 1 || !strings.HasPrefix(recorded[0], "claude token_used 192.0.2.1:1234 denied: ") || !strings.Contains(recorded[0], " needs the scope ") {
+				t.Errorf("%s %s %s: recorded %q", version, test.token, test.body, recorded)
 			}
 			want := `Bearer error="insufficient_scope", scope="` + test.scopes + `", resource_metadata="http://gw.example/.well-known/oauth-protected-resource` + test.path + `", error_description=`
 			if w.Code != http.StatusForbidden || !strings.HasPrefix(header, want) || served != before {

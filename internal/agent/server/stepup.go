@@ -34,8 +34,9 @@ func (s *Server) stepUp(h http.Header, r *http.Request, body []byte) (status int
 	if lacks == 0 {
 		return 0, ""
 	}
-	why := &refusal{http.StatusForbidden, "insufficient_scope", ferrule.LimitTo(lacks | who.Scopes),
-		strings.Join(tools[:min(len(tools), 3)], ", ") + " needs the scope " + lacks.String() + "; nothing was called. Log in again and permit it"}
+	needs := strings.Join(tools[:min(len(tools), 3)], ", ") + " needs the scope " + lacks.String()
+	s.recordRefused(r, who, needs)
+	why := &refusal{http.StatusForbidden, "insufficient_scope", ferrule.LimitTo(lacks | who.Scopes), needs + "; nothing was called. Log in again and permit it"}
 	s.challenge(h, r, why)
 	return why.status, why.text
 }

@@ -38,9 +38,15 @@ func (s *Server) wrongToken(r *http.Request, c identity.Credential, err error) b
 	if !unknown && !errors.Is(err, identity.ErrExpired) && !errors.Is(err, identity.ErrAudience) {
 		return false
 	}
-	if s.parts.Record != nil {
-		s.parts.Record(c.Who, ferrule.AccessTokenUsed, r.RemoteAddr, err.Error(), ferrule.Denied)
-	}
+	s.recordRefused(r, c.Who, err.Error())
 	// Who has or had a real one must learn that it needs another.
 	return unknown && s.wrong.Take(mcphttp.HostOf(r.RemoteAddr), time.Now()) > 0
+}
+
+// recordRefused records that a token was not accepted, or that it permits too little. Who is
+// zero if it is not known.
+func (s *Server) recordRefused(r *http.Request, who ferrule.Principal, message string) {
+	if s.parts.Record != nil {
+		s.parts.Record(who, ferrule.AccessTokenUsed, r.RemoteAddr, message, ferrule.Denied)
+	}
 }

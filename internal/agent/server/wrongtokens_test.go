@@ -17,7 +17,7 @@ import (
 // TestWrongTokens: an address that sends too many wrong tokens is told to wait, at once and
 // not after a delay. A valid token from the same address is accepted, one that has expired
 // gets the response that lets an agent log in again, and other addresses are not affected.
-// All wrong tokens are recorded.
+// All wrong tokens are recorded, and those that permit too little.
 func TestWrongTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newServer(t, func(context.Context, *ferrule.Call) (*ferrule.Result, error) { return &ferrule.Result{}, nil })
@@ -29,6 +29,8 @@ func TestWrongTokens(t *testing.T) {
 				return identity.Credential{Who: ada, Valid: t.Context()}, nil
 			case "old":
 				return identity.Credential{Who: ada}, identity.ErrExpired
+			case "few":
+				return identity.Credential{Who: ferrule.Principal{Role: ferrule.Agent, Name: "few", Auth: ferrule.AuthToken, Scopes: scopesOf(t, "metrics")}, Valid: t.Context()}, nil
 			case "revoked":
 				return identity.Credential{Who: ada}, identity.ErrUnknown
 			}
@@ -70,13 +72,15 @@ func TestWrongTokens(t *testing.T) {
 		expect(http.StatusTooManyRequests, "revoked", "[2001:db8::1]:1")
 		expect(http.StatusUnauthorized, "old", "[2001:db8::1]:1")
 		expect(http.StatusOK, "valid", "[2001:db8::1]:1")
+		expect(http.StatusForbidden, "few", "[2001:db8::1]:1")
 		expect(http.StatusUnauthorized, "guess", "192.0.2.1:1")
 		if took := time.Since(start); took > 0 {
 			t.Errorf("responses were held back for %v", took)
 		}
 		time.Sleep(2 * time.Minute)
 		expect(http.StatusUnauthorized, "guess", "[2001:db8::1]:1")
-		want := map[string]int{" token_used unknown token denied": wrongRate.Burst + 4, "ada token_used unknown token denied": 1, "ada token_used the token has expired denied": 1}
+		want := map[string]int{" token_used unknown token denied": wrongRate.Burst + 4, "ada token_used unknown token denied": 1, "ada token_used the token has expired denied": 1,
+			"few token_used this address needs a token with the scope read denied": 1}
 		if fmt.Sprint(recorded) != fmt.Sprint(want) {
 			t.Errorf("recorded %v, want %v", recorded, want)
 		}
