@@ -135,7 +135,7 @@ var importRules = map[string]importRule{
 	},
 	"internal/guard/people": {own: []string{"internal/ferrule", "internal/guard/records", "internal/mcphttp", "internal/ratelimit"}},
 	"internal/guard/oauth": {
-		own:   []string{"internal/ferrule", "internal/guard/identity", "internal/guard/records", "internal/ratelimit"},
+		own:   []string{"internal/ferrule", "internal/guard/identity", "internal/guard/records", "internal/mcphttp", "internal/ratelimit"},
 		tests: []string{"internal/cluster/clustertest", "internal/cluster/engine", "internal/cluster/shared", "internal/testenv/wait"},
 	},
 	"internal/guard/records": {},

@@ -24,6 +24,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/guard/records"
+	"github.com/ferrulehq/ferrule/internal/mcphttp"
 	"github.com/ferrulehq/ferrule/internal/ratelimit"
 )
 
@@ -137,11 +138,8 @@ type Server struct {
 	used     map[hash]*grant   // by the code that they were made from
 	unheard  map[string]bool   // grants of an earlier run that other nodes may not know; guarded by changing
 
-	limits struct {
-		sync.Mutex
-		byHost   map[limited]*ratelimit.Limiter
-		register ratelimit.Limiter // of all hosts
-	}
+	limits   map[*endpoint]*ratelimit.Keyed[netip.Prefix] // by host
+	register *ratelimit.Keyed[struct{}]                   // of all hosts
 }
 
 type (
@@ -169,8 +167,11 @@ func Open(p Parts) (*Server, error) {
 		fixed: make(map[string]*client), clients: make(map[string]*client), codes: make(map[hash]*code),
 		grants: make(map[string]*grant), foreign: make(map[string]*grant), access: make(map[hash]*access), ended: make(map[hash]*access),
 		refresh: make(map[hash]*grant), past: make(map[short]*grant), used: make(map[hash]*grant), unheard: make(map[string]bool),
+		limits: make(map[*endpoint]*ratelimit.Keyed[netip.Prefix]), register: ratelimit.NewKeyed[struct{}](registerRate, 1),
 	}
-	s.limits.byHost = make(map[limited]*ratelimit.Limiter)
+	for _, of := range []*endpoint{authorizeLimit, tokenLimit, registerLimit} {
+		s.limits[of] = ratelimit.NewKeyed[netip.Prefix](of.rate, maxHosts)
+	}
 	for _, c := range p.Config.Clients {
 		s.fixed[c.ID] = &client{ID: c.ID, Name: c.ID, Redirects: c.Redirects, secret: hashOf(c.Secret.Reveal()), confidential: true}
 	}
@@ -270,50 +271,13 @@ var (
 	registerRate = ratelimit.Rate{Burst: 100, Every: time.Second}
 )
 
-// maxHosts limits how many hosts are remembered. Those beyond it share one limit.
+// maxHosts limits how many hosts are remembered for an endpoint. Those beyond it share one limit.
 const maxHosts = 4096
-
-// limited is what a limiter is for. The prefix is zero for hosts that are not remembered.
-type limited struct {
-	of   *endpoint
-	host netip.Prefix
-}
 
 // allow counts a request and reports whether it is within the limits of its host.
 func (s *Server) allow(of *endpoint, r *http.Request) bool {
 	now := time.Now()
-	l := &s.limits
-	l.Lock()
-	defer l.Unlock()
-	key := limited{of, hostOf(r.RemoteAddr)}
-	if l.byHost[key] == nil && len(l.byHost) >= maxHosts {
-		for k, limiter := range l.byHost {
-			if limiter.Idle(now) {
-				delete(l.byHost, k)
-			}
-		}
-		if len(l.byHost) >= maxHosts {
-			key.host = netip.Prefix{}
-		}
-	}
-	if l.byHost[key] == nil {
-		l.byHost[key] = new(ratelimit.Limiter)
-	}
-	return l.byHost[key].Allow(of.rate, now) && (of != registerLimit || l.register.Allow(registerRate, now))
-}
-
-// hostOf returns the address of a host, or its network if that gives it many addresses.
-func hostOf(remote string) netip.Prefix {
-	at, err := netip.ParseAddrPort(remote)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	addr, bits := at.Addr().Unmap().WithZone(""), 32
-	if addr.Is6() {
-		bits = 64
-	}
-	prefix, _ := addr.Prefix(bits)
-	return prefix
+	return s.limits[of].Take(mcphttp.HostOf(r.RemoteAddr), now) == 0 && (of != registerLimit || s.register.Take(struct{}{}, now) == 0)
 }
 
 // from returns the address of the sender of a request, without its port.

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
-	"github.com/ferrulehq/ferrule/internal/mcphttp"
 )
 
 // Issuer is an external issuer that people can log in through.
@@ -81,7 +80,7 @@ func (p *People) serveWith(w http.ResponseWriter, r *http.Request) {
 
 // serveCallback logs a person in when the browser is back from an issuer.
 func (p *People) serveCallback(w http.ResponseWriter, r *http.Request) {
-	if p.attempt(mcphttp.HostOf(r.RemoteAddr)) != nil {
+	if !p.attempt(r) {
 		p.tooMany(w)
 		return
 	}

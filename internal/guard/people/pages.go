@@ -82,7 +82,7 @@ func (p *People) serveLink(w http.ResponseWriter, r *http.Request) {
 }
 
 func (p *People) wrongLink(w http.ResponseWriter, r *http.Request) {
-	if p.attempt(mcphttp.HostOf(r.RemoteAddr)) != nil {
+	if !p.attempt(r) {
 		p.tooMany(w)
 		return
 	}

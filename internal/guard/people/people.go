@@ -22,7 +22,6 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -35,6 +34,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/guard/records"
+	"github.com/ferrulehq/ferrule/internal/mcphttp"
 	"github.com/ferrulehq/ferrule/internal/ratelimit"
 )
 
@@ -82,7 +82,7 @@ type People struct {
 	heard    map[string]int64     // versions that other nodes know, by key
 	links    map[[sha256.Size]byte]*link
 	sessions map[[sha256.Size]byte]*session
-	attempts map[netip.Prefix]*ratelimit.Limiter // by address
+	attempts *ratelimit.Keyed[netip.Prefix] // by address
 }
 
 // record is a person as it is stored.
@@ -138,7 +138,7 @@ func Open(parts Parts) (*People, error) {
 	p := &People{
 		parts: parts, file: file, key: make([]byte, sha256.Size),
 		known: make(map[string]record), logins: make(map[string]time.Time), heard: make(map[string]int64),
-		links: make(map[[sha256.Size]byte]*link), sessions: make(map[[sha256.Size]byte]*session), attempts: make(map[netip.Prefix]*ratelimit.Limiter),
+		links: make(map[[sha256.Size]byte]*link), sessions: make(map[[sha256.Size]byte]*session), attempts: ratelimit.NewKeyed[netip.Prefix](attemptRate, maxAddresses),
 	}
 	rand.Read(p.key)
 	p.mux = p.routes()
@@ -397,33 +397,13 @@ func (p *People) mac(purpose string, values ...string) string {
 // equal compares secrets in constant time.
 func equal(a, b string) bool { return hmac.Equal([]byte(a), []byte(b)) }
 
-// errTooMany is returned for an address with too many attempts.
-var errTooMany = errors.New("too many attempts")
-
 // The limits of attempts to log in that fail, or ask an issuer. A valid link is never
 // refused because of them: behind a proxy, all browsers have one address.
 var attemptRate = ratelimit.PerMinute(30)
 
 const maxAddresses = 1024
 
-// attempt counts an attempt of an address.
-func (p *People) attempt(host netip.Prefix) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := time.Now()
-	l := p.attempts[host]
-	if l == nil {
-		if len(p.attempts) >= maxAddresses {
-			maps.DeleteFunc(p.attempts, func(_ netip.Prefix, l *ratelimit.Limiter) bool { return l.Idle(now) })
-		}
-		if len(p.attempts) >= maxAddresses {
-			return errTooMany
-		}
-		l = &ratelimit.Limiter{}
-		p.attempts[host] = l
-	}
-	if !l.Allow(attemptRate, now) {
-		return errTooMany
-	}
-	return nil
+// attempt counts an attempt, and reports whether its address may make it.
+func (p *People) attempt(r *http.Request) bool {
+	return p.attempts.Take(mcphttp.HostOf(r.RemoteAddr), time.Now()) == 0
 }
