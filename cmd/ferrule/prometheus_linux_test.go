@@ -98,6 +98,16 @@ func TestPrometheus(t *testing.T) {
 		values, _ := p.ask(`sum(rate(ferrule_calls_total[10s]))`)
 		return len(values) == 1 && values[0] != "0"
 	}
+	wrong := func() {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+g.Addr()+"/metrics", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer wrong-wrong-wrong-wrong")
+		if resp, err := http.DefaultClient.Do(req); err == nil {
+			resp.Body.Close()
+		}
+	}
 	eventually(t, 20*time.Second, "calls are counted", call)
 	if values, _ := p.ask(`up{job="ferrule"}`); len(values) != 1 || values[0] != "1" {
 		t.Errorf("it is up: %v", values)
@@ -125,6 +135,7 @@ func TestPrometheus(t *testing.T) {
 		for _, target := range panel.Targets {
 			query := strings.NewReplacer("$__rate_interval", "10s", "$instance", ".*").Replace(target.Expr)
 			eventually(t, 20*time.Second, "there is an answer to "+query, func() bool {
+				wrong() // one panel shows who was refused
 				values, _ := p.ask(query)
 				return len(values) > 0
 			})

@@ -138,7 +138,14 @@ func hostName(host netip.Prefix) string {
 func (a *access) write(e ferrule.Entry) {
 	e.Time = time.Now()
 	if e.Code != "" {
-		a.parts.Log.Warn(fmt.Sprintf("refused: %s from %s: %s", e.Tool, cmp.Or(e.From, "an unknown address"), e.Message))
+		format := "refused a request from %s: %s"
+		switch ferrule.AccessEvent(e.Tool) {
+		case ferrule.AccessTokenUsed:
+			format = "refused a token from %s: %s"
+		case ferrule.AccessLogin:
+			format = "refused a login from %s: %s"
+		}
+		a.parts.Log.Warn(fmt.Sprintf(format, cmp.Or(e.From, "an unknown address"), e.Message))
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
