@@ -326,8 +326,8 @@ func TestSetupToken(t *testing.T) {
 	}
 	c := commandLine{t}
 	var before string
-	for range 2 {
-		c.want(0, "Added ferrule to "+file, "setup", "claude-code", "--http="+g.url("/mcp"))
+	for i, says := range []string{"Made the token claude-code. It permits: read, change, endanger.", "Replaced the token claude-code. It permits: read, change, endanger. The old one works until "} {
+		c.want(0, says, [][]string{{"setup", "claude-code", "--http"}, {"setup", "claude-code", "--http=" + g.url("/mcp")}}[i]...)
 		data, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -367,7 +367,15 @@ func TestSetupToken(t *testing.T) {
 	if all := g.Tokens.List(); len(all) != 1 || all[0].Name != "claude-code" || fmt.Sprint(all[0].Scopes) != "[read change endanger]" {
 		t.Errorf("got %+v", all)
 	}
-	// What is printed, shared or for another machine has no token.
+	// Another entry has a token of its own, and leaves the first one alone.
+	c.want(0, `"name":"claude-code-other"`, "setup", "claude-code", "--http", "--name", "other", "--json")
+	if _, err := newPlainAgent(t.Context(), withToken(before), g.url("/mcp"), legacy); err != nil {
+		t.Errorf("the first entry lost its token: %v", err)
+	}
+	c.want(0, "Its token is still valid. To end it, run: ferrule token revoke claude-code-other", "setup", "claude-code", "--name", "other", "--remove")
+	c.want(0, "claude-code-other is revoked", "token", "revoke", "claude-code-other")
+	// What is printed, shared or for another machine or gateway has no token.
+	c.want(0, "No token was written, because the gateway that would make it is at "+g.url("/mcp"), "setup", "gemini", "--http=http://127.0.0.1:1/mcp")
 	c.want(0, `Bearer TOKEN`, "setup", "claude-code", "--print", "--http")
 	c.want(0, "No token was written, because the gateway may be on another machine", "setup", "gemini", "--http=https://gateway.example/mcp")
 	t.Chdir(t.TempDir())
@@ -380,6 +388,8 @@ func TestSetupToken(t *testing.T) {
 	}
 	g.stop()
 	c.want(exitNoGateway, "", "setup", "claude-code", "--http")
+	silent := startGateway(t, nil, unmeasured, func(c *config.Config) { c.Listen = "" })
+	c.want(exitNotRun, "the gateway serves no HTTP", "setup", "claude-code", "--http", "--data", silent.data)
 }
 
 // TestLoopbackNeedsToken: programs on this machine, of this user and of others, need a

@@ -3,6 +3,8 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"net"
 	"path/filepath"
 	"slices"
 	"time"
@@ -56,6 +58,18 @@ func (m managed) List() []ferrule.Token {
 	return all
 }
 
+// URL implements builtin.Tokens. The address of this machine in its network may change, so
+// it is not used where it is not needed.
+func (m managed) URL() string {
+	if m.web == nil {
+		return ""
+	}
+	if at, ok := m.web.Addr().(*net.TCPAddr); ok && at.IP.IsUnspecified() && m.certificate == nil {
+		return fmt.Sprintf("http://127.0.0.1:%d/mcp", at.Port)
+	}
+	return m.Gateway.URL() + "/mcp"
+}
+
 // Add implements builtin.Tokens.
 func (m managed) Add(by ferrule.Principal, in builtin.AddTokenInput) (builtin.TokenOutput, error) {
 	if in.Rotate && slices.ContainsFunc(m.Tokens.List(), func(t ferrule.Token) bool { return t.Name == in.Name }) {
@@ -87,7 +101,7 @@ func (m managed) Revoke(by ferrule.Principal, in builtin.RevokeTokenInput) (buil
 
 func (m managed) output(c tokens.Changed, err error) (builtin.TokenOutput, error) {
 	out := builtin.TokenOutput{Token: c.Token, Secret: c.Secret.Reveal(), Note: c.Note}
-	if url := m.URL(); url != "" && c.Secret != "" {
+	if url := m.Gateway.URL(); url != "" && c.Secret != "" {
 		out.URL = url + "/mcp"
 	}
 	return out, err

@@ -9,6 +9,8 @@ import (
 // Tokens are the tokens that let agents in over HTTP.
 type Tokens interface {
 	List() []ferrule.Token
+	// URL is where programs on this machine send them; empty without HTTP.
+	URL() string
 	Add(by ferrule.Principal, in AddTokenInput) (TokenOutput, error)
 	Rotate(by ferrule.Principal, in RotateTokenInput) (TokenOutput, error)
 	Revoke(by ferrule.Principal, in RevokeTokenInput) (TokenOutput, error)
@@ -29,13 +31,14 @@ type ListTokensInput struct{}
 // ListTokensOutput is the result of list_tokens.
 type ListTokensOutput struct {
 	Tokens []ferrule.Token `json:"tokens"`
+	URL    string          `json:"url,omitempty" jsonschema:"where programs on this machine send them; empty if the gateway does not serve HTTP"`
 }
 
 // ListTokens returns the tool list_tokens.
 func ListTokens(tokens Tokens) Tool {
 	const text = "Lists the tokens that let agents in over HTTP: what each permits, until when, and when and from where it was last used. Not their secrets."
 	return Typed("list_tokens", text, ferrule.Reads, func(context.Context, *ferrule.Call, ListTokensInput) (ListTokensOutput, error) {
-		return ListTokensOutput{tokens.List()}, nil
+		return ListTokensOutput{tokens.List(), tokens.URL()}, nil
 	}).ForPeople()
 }
 

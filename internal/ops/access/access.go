@@ -47,11 +47,7 @@ func NewToken(out builtin.TokenOutput) string {
 	default:
 		b.WriteString("The agent sends it as the header `Authorization: Bearer TOKEN`. This gateway does not serve HTTP now.\n")
 	}
-	permits := strings.Join(out.Token.Scopes, ", ")
-	if len(out.Token.Devices) > 0 {
-		permits += ", for " + strings.Join(out.Token.Devices, ", ")
-	}
-	fmt.Fprintf(&b, "It permits: %s.", permits)
+	b.WriteString(permits(out.Token))
 	if !out.Token.Expires.IsZero() {
 		fmt.Fprintf(&b, " It expires on %s.", out.Token.Expires.Local().Format(time.DateOnly))
 	}
@@ -59,6 +55,15 @@ func NewToken(out builtin.TokenOutput) string {
 		fmt.Fprintf(&b, "\nThe old token works until %s.", ferrule.FormatTime(out.Token.Overlap))
 	}
 	return b.String() + "\n" + note(out)
+}
+
+// permits says what a token permits.
+func permits(t ferrule.Token) string {
+	text := strings.Join(t.Scopes, ", ")
+	if len(t.Devices) > 0 {
+		text += ", for " + strings.Join(t.Devices, ", ")
+	}
+	return "It permits: " + text + "."
 }
 
 // RevokedToken says what a person has to know after a token was revoked.
@@ -91,15 +96,3 @@ long again.`
 	RevokeTokenHelp = `End a token at once, on all nodes: its calls are refused and its open streams end. A call
 that is under way goes on, because its caller must learn the outcome.`
 )
-
-// NoToken says why `ferrule setup` wrote no token.
-func NoToken(project bool) string {
-	if project {
-		return projectToken
-	}
-	return remoteToken
-}
-
-const projectToken = "No token was written, because a project's file is shared with others. Each user adds their own; to make one, run `ferrule token add NAME`."
-
-const remoteToken = "No token was written, because the gateway may be on another machine. Run `ferrule token add NAME` there, and add the header `Authorization: Bearer TOKEN` to the entry."
