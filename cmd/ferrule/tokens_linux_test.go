@@ -242,7 +242,7 @@ func TestTokenCommands(t *testing.T) {
 	}
 	text := run(nil, "token", "add", "claude", "--scope", "read,change", "--device", "kitchen-*", "--device", "robot", "--expires", "90d")
 	secret, _, _ := strings.Cut(text, "\n")
-	for _, words := range []string{"cannot be shown again", g.url("/mcp"), "Authorization: Bearer TOKEN", "It permits: read, change, for kitchen-*, robot. It expires on "} {
+	for _, words := range []string{"cannot be shown again", g.url("/mcp"), "Authorization: Bearer TOKEN", "It permits: read, change, for kitchen-*, robot. It expires on ", "\nNo device matches kitchen-* now.\n"} {
 		if !strings.Contains(text, words) {
 			t.Errorf("it does not say %q:\n%s", words, text)
 		}
@@ -251,7 +251,11 @@ func TestTokenCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.want(exitNotRun, "there is already a token claude", "token", "add", "claude", "--data", g.data)
-	c.want(exitNotRun, `unknown scope "write"`, "token", "add", "other", "--scope", "write", "--data", g.data)
+	// A flag without a value, such as that of a variable that is not set, must not permit more.
+	for flag, value := range map[string]string{"--scope": "", "--device": "", "--expires": "0"} {
+		c.want(exitUsage, flag, "token", "add", "other", flag, value, "--data", g.data)
+	}
+	c.want(exitUsage, `unknown scope "write"`, "token", "add", "other", "--scope", "write", "--data", g.data)
 	c.want(exitNotRun, `there is no token "nobody"`, "token", "revoke", "nobody", "--data", g.data)
 
 	var list builtin.ListTokensOutput

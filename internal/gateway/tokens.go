@@ -7,6 +7,7 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
@@ -82,7 +83,14 @@ func (m managed) Add(by ferrule.Principal, in builtin.AddTokenInput) (builtin.To
 			return builtin.TokenOutput{}, ferrule.Errorf(ferrule.Invalid, "%w", err)
 		}
 	}
-	return m.output(m.Tokens.Add(by, tokens.New{Name: in.Name, Scopes: scopes, Devices: in.Devices, Expires: time.Duration(in.Expires)}))
+	out, err := m.output(m.Tokens.Add(by, tokens.New{Name: in.Name, Scopes: scopes, Devices: in.Devices, Expires: time.Duration(in.Expires)}))
+	for _, pattern := range in.Devices {
+		who := ferrule.Principal{Devices: pattern}
+		if err == nil && !slices.ContainsFunc(m.Fleet.Devices(), who.Reaches) {
+			out.Note = strings.TrimSpace(out.Note + " No device matches " + pattern + " now.")
+		}
+	}
+	return out, err
 }
 
 // Rotate implements builtin.Tokens.

@@ -22,7 +22,7 @@ type TokenOutput struct {
 	// Secret is not stored anywhere, and cannot be shown again.
 	Secret string `json:"secret,omitempty" jsonschema:"the secret, which cannot be shown again"`
 	URL    string `json:"url,omitempty" jsonschema:"where agents send it; empty if the gateway does not serve HTTP"`
-	Note   string `json:"note,omitempty" jsonschema:"what may be missing on other nodes"`
+	Note   string `json:"note,omitempty" jsonschema:"what may be missing on other nodes, and patterns that no device matches now"`
 }
 
 // ListTokensInput has the arguments of list_tokens.

@@ -2,7 +2,9 @@
 package access
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,11 +39,33 @@ func TokenRows(all []ferrule.Token) (rows [][]string) {
 	return rows
 }
 
-// NewToken says what a person does with a new secret.
+// CheckNewToken returns an error if a flag that limits a token is given without a value,
+// which would not limit it. A variable of a script may be unset.
+func CheckNewToken(in builtin.AddTokenInput, given func(flag string) bool) error {
+	switch {
+	case given("scope") && len(in.Scopes) == 0:
+		return errors.New("--scope is empty; name at least one of " + strings.Join(ferrule.ScopeNames(), ", ") + ", or leave it out")
+	case given("device") && len(in.Devices) == 0:
+		return errors.New("--device is empty; name a device, or leave it out for all")
+	case given("expires") && in.Expires <= 0:
+		return errors.New("--expires must be greater than 0, for example 90d; leave it out for a token without an end")
+	}
+	if _, err := ferrule.ParseScopes(in.Scopes); err != nil {
+		return fmt.Errorf("--scope: %w", err)
+	}
+	if _, err := ferrule.CheckDevicePatterns(in.Devices); err != nil {
+		return fmt.Errorf("--device: %w", err)
+	}
+	return nil
+}
+
+// NewToken says what a person does with a new secret, which is printed before.
 func NewToken(out builtin.TokenOutput) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\nThis is the token of %s. Copy it now: it is not stored and cannot be shown again.\n", out.Secret, out.Token.Name)
+	fmt.Fprintf(&b, "This is the token of %s. Copy it now: it is not stored and cannot be shown again.\n", out.Token.Name)
 	switch {
+	case out.URL != "" && slices.Equal(out.Token.Scopes, ferrule.ScopeMetrics.Names()):
+		fmt.Fprintf(&b, "Prometheus sends it to %s/metrics as the header `Authorization: Bearer TOKEN`.\n", strings.TrimSuffix(out.URL, "/mcp"))
 	case out.URL != "":
 		fmt.Fprintf(&b, "The agent sends it to %s as the header `Authorization: Bearer TOKEN`.\n", out.URL)
 	default:
@@ -81,7 +105,8 @@ func note(out builtin.TokenOutput) string {
 // Help texts of `ferrule token`.
 const (
 	AddTokenHelp = `Make a token that lets an agent in over HTTP, and print its secret once. Only its hash is
-stored. The name is that of the agent in the journal and in the policy.
+stored. The name is that of the agent in the journal and in the policy. The secret alone is
+on standard output, so that it can be written to a file.
 
 A token permits what its scopes say, and the policy may permit less. Scopes: read for what
 only reads, change for tools that change something, endanger for tools that can do harm,
