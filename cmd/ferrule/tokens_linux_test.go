@@ -400,9 +400,9 @@ func TestSetupToken(t *testing.T) {
 // token, and are told how to get one.
 func TestLoopbackNeedsToken(t *testing.T) {
 	g := startGateway(t, nil, needsToken())
-	for _, path := range []string{"/mcp", "/mcp/devices/robot", "/metrics"} {
+	for path, command := range map[string]string{"/mcp": "ferrule setup CLIENT --http", "/mcp/devices/robot": "ferrule token add NAME", "/metrics": "ferrule token add prometheus --scope metrics"} {
 		status, body := g.fetch(path, nil)
-		if status != http.StatusUnauthorized || !strings.Contains(body, "ferrule token add NAME") || !strings.Contains(body, "ferrule setup CLIENT --http") {
+		if status != http.StatusUnauthorized || !strings.Contains(body, command) {
 			t.Errorf("%s: %d %s", path, status, body)
 		}
 	}
