@@ -13,6 +13,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/guard/tokens"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
 // tokensFile has the managed tokens, in the data directory.
@@ -43,6 +44,18 @@ func (g *Gateway) warnNoTokens() {
 	_, open := g.loopback.Open()
 	if auth := g.parts.Config.Auth; g.web != nil && !open && g.tokens.Len()+g.Tokens.Len() == 0 && !auth.Server.Enabled && len(auth.Issuers) == 0 {
 		g.parts.Log.Info("agents need a token over HTTP, and there is none: run `ferrule setup CLIENT --http` to set up an agent program, or `ferrule token add NAME`")
+	}
+}
+
+// warnTokens warns about tokens that others can read, and about names that are used twice.
+func (g *Gateway) warnTokens() {
+	if g.web != nil && g.certificate == nil && config.OnNetwork(g.web.Addr().String()) {
+		g.parts.Log.Warn("everybody on the network can read the tokens, because there is no TLS; run `ferrule tls init`, and set tls in ferrule.yaml", "listen", g.web.Addr())
+	}
+	for _, t := range g.Tokens.List() {
+		if g.tokens.Has(t.Name) {
+			g.parts.Log.Warn("a token in auth.tokens has the name of another token, so the journal does not tell them apart; rename it, or run `ferrule token revoke "+t.Name+"`", "token", t.Name)
+		}
 	}
 }
 
@@ -104,7 +117,11 @@ func (m managed) Rotate(by ferrule.Principal, in builtin.RotateTokenInput) (buil
 
 // Revoke implements builtin.Tokens.
 func (m managed) Revoke(by ferrule.Principal, in builtin.RevokeTokenInput) (builtin.TokenOutput, error) {
-	return m.output(m.Tokens.Revoke(by, in.Name))
+	out, err := m.output(m.Tokens.Revoke(by, in.Name))
+	if err == nil && m.tokens.Has(in.Name) {
+		out.Note = strings.TrimSpace(out.Note + " The token of the same name in auth.tokens of the configuration still works. To end it, remove it there, then run `ferrule reload`.")
+	}
+	return out, err
 }
 
 func (m managed) output(c tokens.Changed, err error) (builtin.TokenOutput, error) {
