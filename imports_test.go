@@ -210,7 +210,7 @@ var importRules = map[string]importRule{
 		own:   []string{"internal/ferrule", "internal/guard/policy", "internal/journal", "internal/agent/builtin", "internal/device/transport/serial", "internal/local/control", "internal/local/datadir", "internal/ops/config", "internal/ops/setup"},
 		tests: []string{"internal/ops/localca", "internal/testenv/source"},
 	},
-	"internal/ops/access":        {own: []string{"internal/ferrule", "internal/agent/builtin"}},
+	"internal/ops/access":        {own: []string{"internal/ferrule", "internal/agent/builtin", "internal/ops/setup"}},
 	"internal/ops/attachment":    {own: []string{"internal/ferrule"}},
 	"internal/ops/logging":       {own: []string{"internal/ferrule"}},
 	"internal/ops/arguments":     {own: []string{"internal/ferrule"}},

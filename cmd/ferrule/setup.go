@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -88,8 +89,8 @@ number, and no backup is overwritten. A file that cannot be parsed is not change
 		},
 	}
 	cmd.Flags().StringVar(&s.name, "name", setup.ServerName, "`NAME` of the server in the client, at most 12 characters")
-	cmd.Flags().StringVar(&s.http, "http", "", "connect to a running gateway at this `URL`")
-	cmd.Flags().Lookup("http").NoOptDefVal = setup.URL
+	cmd.Flags().StringVar(&s.http, "http", "", "connect to a running gateway at this `URL`; auto for its own")
+	cmd.Flags().Lookup("http").NoOptDefVal = setup.RunningURL
 	cmd.Flags().BoolVar(&s.project, "project", false, "change the project file in this directory instead of the user's")
 	cmd.Flags().BoolVar(&s.print, "print", false, "print the entry and its file, change nothing")
 	cmd.Flags().BoolVar(&s.remove, "remove", false, "remove Ferrule")
@@ -147,6 +148,9 @@ func (a *app) setup(ctx context.Context, place setup.Place, client setup.Client,
 	}
 	file := setup.Choose(files)
 	server := setup.Server{Name: s.name}
+	var plan access.Plan
+	var token builtin.TokenOutput
+	var replaced, left bool
 	if !s.remove {
 		err := a.fill(ctx, &server, s, flags)
 		if e := (*ferrule.Error)(nil); errors.As(err, &e) {
@@ -159,6 +163,19 @@ func (a *app) setup(ctx context.Context, place setup.Place, client setup.Client,
 	if err := client.Accepts(server); err != nil {
 		return usageError{err}
 	}
+	service, err := a.useService(ctx)
+	name := client.TokenName(s.name, service)
+	if s.http != "" {
+		var known builtin.ListTokensOutput
+		if err == nil {
+			known, err = callGateway[builtin.ListTokensOutput](ctx, a, "list_tokens", builtin.ListTokensInput{})
+		}
+		if plan, err = access.PlanHTTP(s.http, s.project || s.print, known, err); err != nil {
+			return err
+		}
+		server.URL = plan.URL
+		replaced = slices.ContainsFunc(known.Tokens, func(t ferrule.Token) bool { return t.Name == name })
+	}
 	if s.print {
 		if s.http != "" {
 			server.Token = "TOKEN"
@@ -167,15 +184,18 @@ func (a *app) setup(ctx context.Context, place setup.Place, client setup.Client,
 	}
 	edit := func(doc []byte) ([]byte, error) { return client.Add(doc, server) }
 	if s.remove {
-		edit = func(doc []byte) ([]byte, error) { return client.Remove(doc, server.Name) }
+		edit = func(doc []byte) ([]byte, error) {
+			left = client.HasToken(doc, server.Name)
+			return client.Remove(doc, server.Name)
+		}
 	}
-	withToken := s.http != "" && !s.project && setup.IsLocal(s.http)
 	done, err := client.Change(file, perm, func(doc []byte) ([]byte, error) {
 		after, err := edit(doc)
-		if err == nil && withToken { // it is made only if the file can be changed
-			if server.Token, err = a.clientToken(ctx, client, file); err != nil {
+		if err == nil && plan.Token { // it is made only if the file can be changed
+			if token, err = a.clientToken(ctx, name, file); err != nil {
 				return nil, err
 			}
+			server.Token = token.Secret
 			after, err = edit(doc)
 		}
 		if err != nil {
@@ -187,7 +207,11 @@ func (a *app) setup(ctx context.Context, place setup.Place, client setup.Client,
 		return err
 	}
 	if a.json {
-		return a.printJSON(map[string]any{"client": client.Name, "file": done.Path, "changed": done.Changed, "backup": done.Backup})
+		out := map[string]any{"client": client.Name, "file": done.Path, "changed": done.Changed, "backup": done.Backup}
+		if plan.Token {
+			out["token"], out["replaced"] = token.Token, replaced
+		}
+		return a.printJSON(out)
 	}
 	switch {
 	case !done.Changed && s.remove:
@@ -202,23 +226,23 @@ func (a *app) setup(ctx context.Context, place setup.Place, client setup.Client,
 	if done.Backup != "" {
 		fmt.Fprintf(a.stdout, "Backup saved to %s.\n", done.Backup)
 	}
-	if s.http != "" && !withToken {
-		fmt.Fprintln(a.stdout, access.NoToken(s.project))
+	switch {
+	case plan.Token:
+		fmt.Fprint(a.stdout, access.ClientToken(token, replaced))
+	case plan.Without != "":
+		fmt.Fprintln(a.stdout, plan.Without)
+	case left:
+		fmt.Fprint(a.stdout, access.TokenLeft(name))
 	}
 	return nil
 }
 
 // clientToken makes a token for a client, or rotates the one that it has.
-func (a *app) clientToken(ctx context.Context, client setup.Client, file string) (string, error) {
-	service, err := a.useService(ctx)
-	if err == nil {
-		err = setup.Private(file)
+func (a *app) clientToken(ctx context.Context, name, file string) (builtin.TokenOutput, error) {
+	if err := setup.Private(file); err != nil {
+		return builtin.TokenOutput{}, err
 	}
-	if err != nil {
-		return "", err
-	}
-	out, err := callGateway[builtin.TokenOutput](ctx, a, "add_token", builtin.AddTokenInput{Name: client.TokenName(service), Rotate: true})
-	return out.Secret, err
+	return callGateway[builtin.TokenOutput](ctx, a, "add_token", builtin.AddTokenInput{Name: name, Rotate: true})
 }
 
 // printSetup prints the entry as a file without anything else.
@@ -245,7 +269,7 @@ func (a *app) fill(ctx context.Context, server *setup.Server, s setupFlags, flag
 		}
 		return err
 	}
-	if u, err := url.Parse(s.http); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+	if u, err := url.Parse(s.http); s.http != setup.RunningURL && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 		return fmt.Errorf("--http must be a URL such as %s, got %q", setup.URL, s.http)
 	}
 	if len(flags) > 0 {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,6 +16,12 @@ func (a *app) tokenCommand() *cobra.Command {
 	overlap := 10 * time.Minute
 	add := a.changeToken("add", "Make a token for an agent", access.AddTokenHelp, "  ferrule token add claude --scope read,change --device 'kitchen-*' --expires 90d",
 		access.NewToken, func(name string) (string, any) { in.Name = name; return "add_token", in })
+	add.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		if err := access.CheckNewToken(in, cmd.Flags().Changed); err != nil {
+			return usageError{err}
+		}
+		return nil
+	}
 	add.Flags().StringSliceVar(&in.Scopes, "scope", nil, "`SCOPES`: read, change, endanger, metrics, admin (default read,change,endanger)")
 	add.Flags().StringSliceVar(&in.Devices, "device", nil, "`DEVICES` that it is good for, with * for any part of a name (default all)")
 	add.Flags().Var((*durationFlag)(&in.Expires), "expires", "how long it is good for, as a `duration` such as 90d (default until it is revoked)")
@@ -44,6 +51,13 @@ func (a *app) tokenCommand() *cobra.Command {
 func (a *app) changeToken(name, short, long, example string, text func(builtin.TokenOutput) string, call func(name string) (tool string, in any)) *cobra.Command {
 	return &cobra.Command{Use: name + " NAME", Short: short, Long: long, Example: example, Args: exactly(1), RunE: func(cmd *cobra.Command, args []string) error {
 		tool, in := call(args[0])
-		return show(cmd.Context(), a, tool, in, text)
+		return show(cmd.Context(), a, tool, in, func(out builtin.TokenOutput) string {
+			if out.Secret == "" {
+				return text(out)
+			}
+			fmt.Fprintln(a.stdout, out.Secret) // alone, for a file
+			fmt.Fprint(a.stderr, "\n"+text(out))
+			return ""
+		})
 	}}
 }

@@ -242,7 +242,7 @@ func TestTokenCommands(t *testing.T) {
 	}
 	text := run(nil, "token", "add", "claude", "--scope", "read,change", "--device", "kitchen-*", "--device", "robot", "--expires", "90d")
 	secret, _, _ := strings.Cut(text, "\n")
-	for _, words := range []string{"cannot be shown again", g.url("/mcp"), "Authorization: Bearer TOKEN", "It permits: read, change, for kitchen-*, robot. It expires on "} {
+	for _, words := range []string{"cannot be shown again", g.url("/mcp"), "Authorization: Bearer TOKEN", "It permits: read, change, for kitchen-*, robot. It expires on ", "\nNo device matches kitchen-* now.\n"} {
 		if !strings.Contains(text, words) {
 			t.Errorf("it does not say %q:\n%s", words, text)
 		}
@@ -251,7 +251,11 @@ func TestTokenCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.want(exitNotRun, "there is already a token claude", "token", "add", "claude", "--data", g.data)
-	c.want(exitNotRun, `unknown scope "write"`, "token", "add", "other", "--scope", "write", "--data", g.data)
+	// A flag without a value, such as that of a variable that is not set, must not permit more.
+	for flag, value := range map[string]string{"--scope": "", "--device": "", "--expires": "0"} {
+		c.want(exitUsage, flag, "token", "add", "other", flag, value, "--data", g.data)
+	}
+	c.want(exitUsage, `unknown scope "write"`, "token", "add", "other", "--scope", "write", "--data", g.data)
 	c.want(exitNotRun, `there is no token "nobody"`, "token", "revoke", "nobody", "--data", g.data)
 	c.want(exitNotRun, "the authorization server is off", "token", "revoke", "grant-abcdefghij", "--data", g.data)
 
@@ -327,8 +331,8 @@ func TestSetupToken(t *testing.T) {
 	}
 	c := commandLine{t}
 	var before string
-	for range 2 {
-		c.want(0, "Added ferrule to "+file, "setup", "claude-code", "--http="+g.url("/mcp"))
+	for i, says := range []string{"Made the token claude-code. It permits: read, change, endanger.", "Replaced the token claude-code. It permits: read, change, endanger. The old one works until "} {
+		c.want(0, says, [][]string{{"setup", "claude-code", "--http"}, {"setup", "claude-code", "--http=" + g.url("/mcp")}}[i]...)
 		data, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -368,7 +372,15 @@ func TestSetupToken(t *testing.T) {
 	if all := g.Tokens.List(); len(all) != 1 || all[0].Name != "claude-code" || fmt.Sprint(all[0].Scopes) != "[read change endanger]" {
 		t.Errorf("got %+v", all)
 	}
-	// What is printed, shared or for another machine has no token.
+	// Another entry has a token of its own, and leaves the first one alone.
+	c.want(0, `"name":"claude-code-other"`, "setup", "claude-code", "--http", "--name", "other", "--json")
+	if _, err := newPlainAgent(t.Context(), withToken(before), g.url("/mcp"), legacy); err != nil {
+		t.Errorf("the first entry lost its token: %v", err)
+	}
+	c.want(0, "Its token is still valid. To end it, run: ferrule token revoke claude-code-other", "setup", "claude-code", "--name", "other", "--remove")
+	c.want(0, "claude-code-other is revoked", "token", "revoke", "claude-code-other")
+	// What is printed, shared or for another machine or gateway has no token.
+	c.want(0, "No token was written, because the gateway that would make it is at "+g.url("/mcp"), "setup", "gemini", "--http=http://127.0.0.1:1/mcp")
 	c.want(0, `Bearer TOKEN`, "setup", "claude-code", "--print", "--http")
 	c.want(0, "No token was written, because the gateway may be on another machine", "setup", "gemini", "--http=https://gateway.example/mcp")
 	t.Chdir(t.TempDir())
@@ -381,15 +393,17 @@ func TestSetupToken(t *testing.T) {
 	}
 	g.stop()
 	c.want(exitNoGateway, "", "setup", "claude-code", "--http")
+	silent := startGateway(t, nil, unmeasured, func(c *config.Config) { c.Listen = "" })
+	c.want(exitNotRun, "the gateway serves no HTTP", "setup", "claude-code", "--http", "--data", silent.data)
 }
 
 // TestLoopbackNeedsToken: programs on this machine, of this user and of others, need a
 // token, and are told how to get one.
 func TestLoopbackNeedsToken(t *testing.T) {
 	g := startGateway(t, nil, needsToken())
-	for _, path := range []string{"/mcp", "/mcp/devices/robot", "/metrics"} {
+	for path, command := range map[string]string{"/mcp": "ferrule setup CLIENT --http", "/mcp/devices/robot": "ferrule token add NAME", "/metrics": "ferrule token add prometheus --scope metrics"} {
 		status, body := g.fetch(path, nil)
-		if status != http.StatusUnauthorized || !strings.Contains(body, "ferrule token add NAME") || !strings.Contains(body, "ferrule setup CLIENT --http") {
+		if status != http.StatusUnauthorized || !strings.Contains(body, command) {
 			t.Errorf("%s: %d %s", path, status, body)
 		}
 	}

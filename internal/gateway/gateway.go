@@ -504,6 +504,7 @@ func (g *Gateway) Run(ctx context.Context, more ...func(context.Context) error) 
 		parts = append(parts, g.OAuth.Run)
 	}
 	g.warnNoTokens()
+	g.warnTokens()
 	parts = append(parts, g.keepCertificates)
 	return lifecycle.Run(ctx, append(parts, more...)...)
 }

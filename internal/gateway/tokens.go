@@ -3,6 +3,8 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,6 +14,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/guard/oauth"
 	"github.com/ferrulehq/ferrule/internal/guard/tokens"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
 // tokensFile has the managed tokens, in the data directory.
@@ -45,6 +48,18 @@ func (g *Gateway) warnNoTokens() {
 	}
 }
 
+// warnTokens warns about tokens that others can read, and about names that are used twice.
+func (g *Gateway) warnTokens() {
+	if g.web != nil && g.certificate == nil && config.OnNetwork(g.web.Addr().String()) {
+		g.parts.Log.Warn("everybody on the network can read the tokens, because there is no TLS; run `ferrule tls init`, and set tls in ferrule.yaml", "listen", g.web.Addr())
+	}
+	for _, t := range g.Tokens.List() {
+		if g.tokens.Has(t.Name) {
+			g.parts.Log.Warn("a token in auth.tokens has the name of another token, so the journal does not tell them apart; rename it, or run `ferrule token revoke "+t.Name+"`", "token", t.Name)
+		}
+	}
+}
+
 // managed implements builtin.Tokens.
 type managed struct{ *Gateway }
 
@@ -62,6 +77,18 @@ func (m managed) List() []ferrule.Token {
 	return all
 }
 
+// URL implements builtin.Tokens. The address of this machine in its network may change, so
+// it is not used where it is not needed.
+func (m managed) URL() string {
+	if m.web == nil {
+		return ""
+	}
+	if at, ok := m.web.Addr().(*net.TCPAddr); ok && at.IP.IsUnspecified() && m.certificate == nil {
+		return fmt.Sprintf("http://127.0.0.1:%d/mcp", at.Port)
+	}
+	return m.Gateway.URL() + "/mcp"
+}
+
 // Add implements builtin.Tokens.
 func (m managed) Add(by ferrule.Principal, in builtin.AddTokenInput) (builtin.TokenOutput, error) {
 	if in.Rotate && slices.ContainsFunc(m.Tokens.List(), func(t ferrule.Token) bool { return t.Name == in.Name }) {
@@ -77,7 +104,14 @@ func (m managed) Add(by ferrule.Principal, in builtin.AddTokenInput) (builtin.To
 			return builtin.TokenOutput{}, ferrule.Errorf(ferrule.Invalid, "%w", err)
 		}
 	}
-	return m.output(m.Tokens.Add(by, tokens.New{Name: in.Name, Scopes: scopes, Devices: in.Devices, Expires: time.Duration(in.Expires)}))
+	out, err := m.output(m.Tokens.Add(by, tokens.New{Name: in.Name, Scopes: scopes, Devices: in.Devices, Expires: time.Duration(in.Expires)}))
+	for _, pattern := range in.Devices {
+		who := ferrule.Principal{Devices: pattern}
+		if err == nil && !slices.ContainsFunc(m.Fleet.Devices(), who.Reaches) {
+			out.Note = strings.TrimSpace(out.Note + " No device matches " + pattern + " now.")
+		}
+	}
+	return out, err
 }
 
 // Rotate implements builtin.Tokens.
@@ -92,7 +126,11 @@ func (m managed) Rotate(by ferrule.Principal, in builtin.RotateTokenInput) (buil
 // Revoke implements builtin.Tokens.
 func (m managed) Revoke(by ferrule.Principal, in builtin.RevokeTokenInput) (builtin.TokenOutput, error) {
 	if !strings.HasPrefix(in.Name, oauth.GrantPrefix) {
-		return m.output(m.Tokens.Revoke(by, in.Name))
+		out, err := m.output(m.Tokens.Revoke(by, in.Name))
+		if err == nil && m.tokens.Has(in.Name) {
+			out.Note = strings.TrimSpace(out.Note + " The token of the same name in auth.tokens of the configuration still works. To end it, remove it there, then run `ferrule reload`.")
+		}
+		return out, err
 	}
 	if m.OAuth == nil {
 		return builtin.TokenOutput{}, ferrule.Errorf(ferrule.NotFound, "there are no logins of agents, because the authorization server is off").WithHint("to enable it, set auth.server.enabled in ferrule.yaml")
@@ -108,7 +146,7 @@ func (m managed) Revoke(by ferrule.Principal, in builtin.RevokeTokenInput) (buil
 
 func (m managed) output(c tokens.Changed, err error) (builtin.TokenOutput, error) {
 	out := builtin.TokenOutput{Token: c.Token, Secret: c.Secret.Reveal(), Note: c.Note}
-	if url := m.URL(); url != "" && c.Secret != "" {
+	if url := m.Gateway.URL(); url != "" && c.Secret != "" {
 		out.URL = url + "/mcp"
 	}
 	return out, err

@@ -10,6 +10,8 @@ import (
 // from.
 type Tokens interface {
 	List() []ferrule.Token
+	// URL is where programs on this machine send them; empty without HTTP.
+	URL() string
 	Add(by ferrule.Principal, in AddTokenInput) (TokenOutput, error)
 	Rotate(by ferrule.Principal, in RotateTokenInput) (TokenOutput, error)
 	Revoke(by ferrule.Principal, in RevokeTokenInput) (TokenOutput, error)
@@ -21,7 +23,7 @@ type TokenOutput struct {
 	// Secret is not stored anywhere, and cannot be shown again.
 	Secret string `json:"secret,omitempty" jsonschema:"the secret, which cannot be shown again"`
 	URL    string `json:"url,omitempty" jsonschema:"where agents send it; empty if the gateway does not serve HTTP"`
-	Note   string `json:"note,omitempty" jsonschema:"what may be missing on other nodes"`
+	Note   string `json:"note,omitempty" jsonschema:"what may be missing on other nodes, and patterns that no device matches now"`
 }
 
 // ListTokensInput has the arguments of list_tokens.
@@ -30,13 +32,14 @@ type ListTokensInput struct{}
 // ListTokensOutput is the result of list_tokens.
 type ListTokensOutput struct {
 	Tokens []ferrule.Token `json:"tokens"`
+	URL    string          `json:"url,omitempty" jsonschema:"where programs on this machine send them; empty if the gateway does not serve HTTP"`
 }
 
 // ListTokens returns the tool list_tokens.
 func ListTokens(tokens Tokens) Tool {
 	const text = "Lists the tokens that let agents in over HTTP, and the logins that people gave to agents: what each permits, until when, and when and from where it was last used. Not their secrets."
 	return Typed("list_tokens", text, ferrule.Reads, func(context.Context, *ferrule.Call, ListTokensInput) (ListTokensOutput, error) {
-		return ListTokensOutput{tokens.List()}, nil
+		return ListTokensOutput{tokens.List(), tokens.URL()}, nil
 	}).ForPeople()
 }
 

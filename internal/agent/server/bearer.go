@@ -77,6 +77,9 @@ func withTokenInfo(next http.Handler) http.Handler {
 func (s *Server) authenticate(r *http.Request, needs ferrule.Scopes) (c identity.Credential, refused *refusal) {
 	token, refused := bearerToken(r)
 	if refused != nil {
+		if refused.text == noToken {
+			refused.text = s.noTokenText(r, needs)
+		}
 		return c, refused
 	}
 	path, device := resourceOf(r.URL.Path)
@@ -88,14 +91,18 @@ func (s *Server) authenticate(r *http.Request, needs ferrule.Scopes) (c identity
 	if err == nil && c.Device != "" && c.Device != device {
 		err = identity.ErrAudience
 	}
+	again := " Use another token"
+	if s.canLogIn(r) {
+		again += ", or log in again"
+	}
 	switch tooMany := s.wrongToken(r, c, err); {
 	case tooMany:
 		return c, &refusal{http.StatusTooManyRequests, "invalid_token", 0, tooManyWrong}
 	case errors.Is(err, identity.ErrUnknown):
 		return c, &refusal{http.StatusUnauthorized, "invalid_token", askFor,
-			"the token is wrong, or was revoked; nothing was called. Use another token, or log in again. The owner of this gateway creates tokens with `ferrule token add`"}
+			"the token is wrong, or was revoked; nothing was called." + again + ". The owner of this gateway creates tokens with " + addCommand(needs)}
 	case errors.Is(err, identity.ErrExpired):
-		return c, &refusal{http.StatusUnauthorized, "invalid_token", askFor, "the token has expired; nothing was called. Log in again, or ask the owner of this gateway for a new token"}
+		return c, &refusal{http.StatusUnauthorized, "invalid_token", askFor, "the token has expired; nothing was called." + again + ". The owner of this gateway creates tokens with " + addCommand(needs)}
 	case errors.Is(err, identity.ErrAudience):
 		return c, &refusal{http.StatusUnauthorized, "invalid_token", askFor, "the token was made for another address, so it is not accepted here; nothing was called. Log in again at this address. If it is the right one, the owner of this gateway can set auth.url to it"}
 	case err != nil:
@@ -104,6 +111,9 @@ func (s *Server) authenticate(r *http.Request, needs ferrule.Scopes) (c identity
 	case !c.Who.Scopes.Has(needs):
 		text := "this address needs a token with the scope " + needs.String()
 		s.recordRefused(r, c.Who, text)
+		if needs == ferrule.ScopeMetrics { // agents can step up to the others
+			text += ". To make one, run " + addCommand(needs)
+		}
 		return c, &refusal{http.StatusForbidden, "insufficient_scope", ferrule.LimitTo(needs | c.Who.Scopes), text}
 	}
 	if c.Device != "" {
@@ -136,6 +146,8 @@ func bearerToken(r *http.Request) (token string, refused *refusal) {
 	}
 	token = strings.TrimSpace(token)
 	switch {
+	case !strings.EqualFold(scheme, "Bearer") && scheme != "" && token == "":
+		return "", &refusal{http.StatusUnauthorized, "", askFor, noBearer}
 	case !strings.EqualFold(scheme, "Bearer"):
 		return "", &refusal{http.StatusUnauthorized, "", askFor, noToken}
 	case len(all) != 1 || token == "" || len(token) > maxToken || strings.ContainsFunc(token, unicode.IsSpace):
@@ -177,12 +189,10 @@ func (s *Server) challenge(h http.Header, r *http.Request, why *refusal) {
 	if why.code != "" {
 		add("error", why.code)
 	}
-	if why.scopes != 0 && strings.HasPrefix(r.URL.Path, "/mcp") {
-		if origin := mcphttp.Origin(s.parts.URL, r); len(s.parts.AuthServers(origin)) > 0 {
-			path, _ := resourceOf(r.URL.Path)
-			add("scope", why.scopes.String())
-			add("resource_metadata", origin+MetadataPath+path)
-		}
+	if why.scopes != 0 && s.canLogIn(r) {
+		path, _ := resourceOf(r.URL.Path)
+		add("scope", why.scopes.String())
+		add("resource_metadata", mcphttp.Origin(s.parts.URL, r)+MetadataPath+path)
 	}
 	if why.status == http.StatusForbidden {
 		add("error_description", why.text)

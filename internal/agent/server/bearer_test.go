@@ -163,6 +163,41 @@ func TestChallenges(t *testing.T) {
 	}
 }
 
+// TestRefusalTexts checks that a refusal says how to get a token for this address, and
+// mentions a login only where there is one.
+func TestRefusalTexts(t *testing.T) {
+	const login = "https://login.example"
+	for _, test := range []struct{ server, path, header, want, not string }{
+		{"", "/mcp", "", "ferrule setup CLIENT --http", "log in"},
+		{login, "/mcp", "", "start the login", "--scope metrics"},
+		{"", "/mcp", "fer_secret", "has no `Bearer`", "secret"},
+		{"", "/mcp", "Bearer garbage", "Use another token. ", "log in"},
+		{login, "/mcp", "Bearer garbage", "Use another token, or log in again. ", "garbage"},
+		{"", "/mcp", "Bearer expired", "has expired", "log in"},
+		{login, "/metrics", "", "`ferrule token add prometheus --scope metrics`", "log"},
+		{login, "/metrics", "Bearer garbage", "`ferrule token add prometheus --scope metrics`", "log in"},
+		{"", "/metrics", "Bearer reader", "`ferrule token add prometheus --scope metrics`", "log in"},
+	} {
+		f := newServer(t, nil)
+		all := resourceTokens(t)
+		all["reader"] = identity.Credential{Who: ferrule.Principal{Role: ferrule.Agent, Name: "reader", Scopes: scopesOf(t, "read")}}
+		f.parts.Verify, f.parts.Open, f.parts.AuthServers = all.verify, closed, func(string) []string { return strings.Fields(test.server) }
+		needs := ferrule.ScopeRead
+		if test.path == "/metrics" {
+			needs = ferrule.ScopeMetrics
+		}
+		r := httptest.NewRequest(http.MethodGet, "http://gw.example"+test.path, nil)
+		if test.header != "" {
+			r.Header.Set("Authorization", test.header)
+		}
+		w := httptest.NewRecorder()
+		f.Protected(needs, http.NotFoundHandler()).ServeHTTP(w, r)
+		if body := w.Body.String(); !strings.Contains(body, test.want) || strings.Contains(body, test.not) {
+			t.Errorf("%+v: got %d %s", test, w.Code, body)
+		}
+	}
+}
+
 // TestTokenInURL checks that a token in a URL, a form, or one of two headers is not accepted.
 func TestTokenInURL(t *testing.T) {
 	f := newServer(t, nil)

@@ -67,7 +67,7 @@ func (s *Store) Add(by ferrule.Principal, n New) (Changed, error) {
 // Rotate gives a token another secret. The old one is accepted for the overlap.
 func (s *Store) Rotate(by ferrule.Principal, name string, overlap time.Duration) (Changed, error) {
 	if overlap < 0 || overlap > MaxOverlap {
-		return Changed{}, ferrule.Errorf(ferrule.Invalid, "the overlap can be at most %s", ferrule.Duration(MaxOverlap)).WithHint("give a time such as 10m")
+		return Changed{}, ferrule.Errorf(ferrule.Invalid, "the overlap can be at most %d days", MaxOverlap/(24*time.Hour)).WithHint("give a time such as 10m")
 	}
 	s.changing.Lock()
 	defer s.changing.Unlock()

@@ -456,7 +456,7 @@ func TestRefusedChanges(t *testing.T) {
 		"rotate nobody": {func() (tokens.Changed, error) { return s.Rotate(ada, "nobody", 0) }, `there is no token "nobody"`},
 		"revoke nobody": {func() (tokens.Changed, error) { return s.Revoke(ada, "nobody") }, `there is no token "nobody"`},
 		"revoke config": {func() (tokens.Changed, error) { return s.Revoke(ada, "configured") }, "is in auth.tokens"},
-		"overlap":       {func() (tokens.Changed, error) { return s.Rotate(ada, "claude", 8*24*time.Hour) }, "the overlap can be at most"},
+		"overlap":       {func() (tokens.Changed, error) { return s.Rotate(ada, "claude", 8*24*time.Hour) }, "the overlap can be at most 7 days"},
 		"more devices":  {func() (tokens.Changed, error) { return s.Add(agent, tokens.New{Name: "x", Scopes: readChange}) }, "more than agent:helper may do"},
 		"other devices": {func() (tokens.Changed, error) {
 			return s.Add(agent, tokens.New{Name: "x", Scopes: readChange, Devices: []string{"*"}})

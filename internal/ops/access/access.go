@@ -2,7 +2,9 @@
 package access
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -41,21 +43,39 @@ func TokenRows(all []ferrule.Token) (rows [][]string) {
 	return rows
 }
 
-// NewToken says what a person does with a new secret.
+// CheckNewToken returns an error if a flag that limits a token is given without a value,
+// which would not limit it. A variable of a script may be unset.
+func CheckNewToken(in builtin.AddTokenInput, given func(flag string) bool) error {
+	switch {
+	case given("scope") && len(in.Scopes) == 0:
+		return errors.New("--scope is empty; name at least one of " + strings.Join(ferrule.ScopeNames(), ", ") + ", or leave it out")
+	case given("device") && len(in.Devices) == 0:
+		return errors.New("--device is empty; name a device, or leave it out for all")
+	case given("expires") && in.Expires <= 0:
+		return errors.New("--expires must be greater than 0, for example 90d; leave it out for a token without an end")
+	}
+	if _, err := ferrule.ParseScopes(in.Scopes); err != nil {
+		return fmt.Errorf("--scope: %w", err)
+	}
+	if _, err := ferrule.CheckDevicePatterns(in.Devices); err != nil {
+		return fmt.Errorf("--device: %w", err)
+	}
+	return nil
+}
+
+// NewToken says what a person does with a new secret, which is printed before.
 func NewToken(out builtin.TokenOutput) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s\n\nThis is the token of %s. Copy it now: it is not stored and cannot be shown again.\n", out.Secret, out.Token.Name)
+	fmt.Fprintf(&b, "This is the token of %s. Copy it now: it is not stored and cannot be shown again.\n", out.Token.Name)
 	switch {
+	case out.URL != "" && slices.Equal(out.Token.Scopes, ferrule.ScopeMetrics.Names()):
+		fmt.Fprintf(&b, "Prometheus sends it to %s/metrics as the header `Authorization: Bearer TOKEN`.\n", strings.TrimSuffix(out.URL, "/mcp"))
 	case out.URL != "":
 		fmt.Fprintf(&b, "The agent sends it to %s as the header `Authorization: Bearer TOKEN`.\n", out.URL)
 	default:
 		b.WriteString("The agent sends it as the header `Authorization: Bearer TOKEN`. This gateway does not serve HTTP now.\n")
 	}
-	permits := strings.Join(out.Token.Scopes, ", ")
-	if len(out.Token.Devices) > 0 {
-		permits += ", for " + strings.Join(out.Token.Devices, ", ")
-	}
-	fmt.Fprintf(&b, "It permits: %s.", permits)
+	b.WriteString(permits(out.Token))
 	if !out.Token.Expires.IsZero() {
 		fmt.Fprintf(&b, " It expires on %s.", out.Token.Expires.Local().Format(time.DateOnly))
 	}
@@ -63,6 +83,15 @@ func NewToken(out builtin.TokenOutput) string {
 		fmt.Fprintf(&b, "\nThe old token works until %s.", ferrule.FormatTime(out.Token.Overlap))
 	}
 	return b.String() + "\n" + note(out)
+}
+
+// permits says what a token permits.
+func permits(t ferrule.Token) string {
+	text := strings.Join(t.Scopes, ", ")
+	if len(t.Devices) > 0 {
+		text += ", for " + strings.Join(t.Devices, ", ")
+	}
+	return "It permits: " + text + "."
 }
 
 // RevokedToken says what a person has to know after a token was revoked.
@@ -80,7 +109,8 @@ func note(out builtin.TokenOutput) string {
 // Help texts of `ferrule token`.
 const (
 	AddTokenHelp = `Make a token that lets an agent in over HTTP, and print its secret once. Only its hash is
-stored. The name is that of the agent in the journal and in the policy.
+stored. The name is that of the agent in the journal and in the policy. The secret alone is
+on standard output, so that it can be written to a file.
 
 A token permits what its scopes say, and the policy may permit less. Scopes: read for what
 only reads, change for tools that change something, endanger for tools that can do harm,
@@ -98,15 +128,3 @@ long again.`
 that is under way goes on, because its caller must learn the outcome. NAME can also be a
 login that a person gave to an agent, such as grant-abcdefghij; the agent must log in again.`
 )
-
-// NoToken says why `ferrule setup` wrote no token.
-func NoToken(project bool) string {
-	if project {
-		return projectToken
-	}
-	return remoteToken
-}
-
-const projectToken = "No token was written, because a project's file is shared with others. Each user adds their own; to make one, run `ferrule token add NAME`."
-
-const remoteToken = "No token was written, because the gateway may be on another machine. Run `ferrule token add NAME` there, and add the header `Authorization: Bearer TOKEN` to the entry."

@@ -57,6 +57,12 @@ func (c Config) checkAuthServer() error {
 	return nil
 }
 
+// OnNetwork reports whether other machines can reach an address to listen on.
+func OnNetwork(listen string) bool {
+	host, _, err := net.SplitHostPort(listen)
+	return err == nil && !isLoopback(host)
+}
+
 // isLoopback reports whether a host is this machine.
 func isLoopback(host string) bool {
 	ip := net.ParseIP(host)

@@ -36,8 +36,11 @@ func (d *Doctor) clients(ctx context.Context) []Finding {
 		case problems[i] != nil:
 			f.State, f.Found = Wrong, c.Title+" is set up but cannot use Ferrule: "+problems[i].Error()
 			f.Next = "run `ferrule setup " + c.Client + "` to correct the entry"
-			if c.Entry.URL != "" {
-				f.Next = "start that gateway, then run `ferrule setup " + c.Client + " --http`, which writes another token; or " + f.Next
+			switch renew := "run `ferrule setup " + c.Client + " --http`, which writes a token"; {
+			case errors.Is(problems[i], errNoToken), errors.Is(problems[i], errWrongToken):
+				f.Next = renew
+			case c.Entry.URL != "":
+				f.Next = "start that gateway, then " + renew + "; or " + f.Next
 			}
 		case c.Ferrule:
 			f.State, f.Found = Fine, c.Title+" is set up, and "+describeEntry(c.Entry)+" answers"

@@ -2,6 +2,8 @@ package doctor
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -54,5 +56,25 @@ func TestClients(t *testing.T) {
 	d.place = func() (setup.Place, error) { return setup.Place{}, os.ErrNotExist }
 	if got := found(); got != "" {
 		t.Errorf("got %s", got)
+	}
+}
+
+// TestClientToken: a gateway that refuses the token of an entry is running, so nobody is told
+// to start it.
+func TestClientToken(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
+	defer server.Close()
+	for headers, found := range map[string]string{``: "needs a token, and the entry has none", `,"headers":{"authorization":"Bearer fer_x"}`: "does not accept the entry's token"} {
+		home := t.TempDir()
+		if err := os.WriteFile(filepath.Join(home, ".claude.json"), []byte(`{"mcpServers":{"ferrule":{"type":"http","url":"`+server.URL+`"`+headers+`}}}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		d := &Doctor{place: func() (setup.Place, error) {
+			return setup.Place{OS: "linux", Home: home, Getenv: func(string) string { return "" }}, nil
+		}}
+		all := d.clients(t.Context())
+		if len(all) != 1 || all[0].State != Wrong || !strings.Contains(all[0].Found, found) || all[0].Next != "run `ferrule setup claude-code --http`, which writes a token" {
+			t.Errorf("got %+v", all)
+		}
 	}
 }

@@ -364,6 +364,7 @@ func TestHTTP(t *testing.T) {
 		"just beginning":   {gatewayState{err: control.ErrNoGateway, lock: process{pid: 7}}, well, nil},
 		"free":             {gatewayState{err: control.ErrNoGateway}, nobody, []string{"fine http: " + nobody + " is free"}},
 		"any port":         {gatewayState{err: control.ErrNoGateway}, "127.0.0.1:0", []string{"fine http: a gateway would use any free port"}},
+		"readable":         {gatewayState{err: control.ErrNoGateway}, "0.0.0.0:0", []string{"fine http: a gateway would use any free port", "note tls: agents are served at 0.0.0.0:0 without TLS: everybody on the network can read the tokens → run `ferrule tls init`"}},
 		"another gateway":  {gatewayState{err: control.ErrNoGateway}, well, []string{"wrong http: the gateway of another data directory uses " + well}},
 		"another program":  {gatewayState{err: control.ErrNoGateway}, other, []string{"wrong http: another program uses " + other + ": `ferrule up` cannot start → end it, or"}},
 		"a silent program": {gatewayState{err: control.ErrNoGateway}, silent.Addr().String(), []string{"wrong http: another program uses "}},

@@ -18,6 +18,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/local/control"
 	"github.com/ferrulehq/ferrule/internal/local/datadir"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
 // gatewayState is what is known about the gateway of the data directory.
@@ -176,11 +177,24 @@ func (d *Doctor) history(context.Context) []Finding {
 func (d *Doctor) http(ctx context.Context) []Finding {
 	switch {
 	case d.gateway.err == nil:
-		return []Finding{d.served(ctx, d.gateway.status.Listen)}
+		return append([]Finding{d.served(ctx, d.gateway.status.Listen)}, d.readable(d.gateway.status.Listen)...)
 	case !errors.Is(d.gateway.err, control.ErrNoGateway) || d.gateway.lock.pid != 0:
 		return nil // the address may be in use by the gateway itself
 	}
-	return []Finding{d.free(ctx, d.settings().Listen)}
+	listen := d.settings().Listen
+	return append([]Finding{d.free(ctx, listen)}, d.readable(listen)...)
+}
+
+// readable tells if tokens are sent over the network without TLS. A container may have
+// reasons for that, so it is a note.
+func (d *Doctor) readable(addr string) []Finding {
+	if d.settings().TLS != (config.TLS{}) || !config.OnNetwork(addr) {
+		return nil
+	}
+	return []Finding{{
+		Check: "tls", About: addr, State: Note, Found: fmt.Sprintf("agents are served at %s without TLS: everybody on the network can read the tokens", addr),
+		Next: "run `ferrule tls init`, and set tls in ferrule.yaml; see docs/how-to/tls.md",
+	}}
 }
 
 // served checks the address that the gateway serves.

@@ -36,6 +36,12 @@ const maxAnswer = 1 << 20
 // errNotTried means that a server was not tried out, on purpose.
 var errNotTried = errors.New("not tried out")
 
+// A server that refuses an entry is running.
+var (
+	errNoToken    = errors.New("needs a token, and the entry has none")
+	errWrongToken = errors.New("does not accept the entry's token")
+)
+
 // elsewhere lists programs that start a command where CheckVariable does not arrive: what
 // they start could open ports.
 var elsewhere = []string{"docker", "podman", "nerdctl", "ssh", "wsl", "flatpak", "sudo"}
@@ -194,8 +200,10 @@ func probeURL(ctx context.Context, e setup.Entry) error {
 	switch {
 	case resp.StatusCode == http.StatusUnauthorized && e.Variables:
 		return fmt.Errorf("%w: %s answers, and only the agent program knows its token", errNotTried, describeEntry(e))
+	case resp.StatusCode == http.StatusUnauthorized && !slices.ContainsFunc(slices.Collect(maps.Keys(e.Headers)), isAuthorization):
+		return fmt.Errorf("%s %w", describeEntry(e), errNoToken)
 	case resp.StatusCode == http.StatusUnauthorized:
-		return fmt.Errorf("%s requires another token than the entry has", describeEntry(e))
+		return fmt.Errorf("%s %w", describeEntry(e), errWrongToken)
 	case resp.StatusCode != http.StatusOK:
 		return fmt.Errorf("%s answers with %s", describeEntry(e), resp.Status)
 	}
@@ -204,6 +212,8 @@ func probeURL(ctx context.Context, e setup.Entry) error {
 	}
 	return nil
 }
+
+func isAuthorization(header string) bool { return strings.EqualFold(header, "Authorization") }
 
 // sendTo sends a request to the URL of an entry, with its headers.
 func sendTo(ctx context.Context, e setup.Entry, method, session, body string) (*http.Response, error) {

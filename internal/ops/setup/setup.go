@@ -28,6 +28,9 @@ import (
 // URL is the default address of the gateway for agents.
 const URL = "http://127.0.0.1:3377/mcp"
 
+// RunningURL stands for the address of the gateway that runs.
+const RunningURL = "auto"
+
 // Server is the entry for Ferrule: a command to start, or a URL.
 type Server struct {
 	Name    string // in the client
@@ -166,13 +169,23 @@ func IsLocal(address string) bool {
 	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// TokenName returns the name of a client's token. That of a gateway which several users share
-// has the name of the user.
-func (c Client) TokenName(shared bool) string {
-	if u, err := user.Current(); shared && err == nil {
-		return ferrule.Slug(c.Name + "-" + u.Username)
+// TokenName returns the name of the token of a client's entry. That of a gateway which several
+// users share has the name of the user. Each entry of a client has a token of its own.
+func (c Client) TokenName(entry string, shared bool) string {
+	name := c.Name
+	if entry != ServerName {
+		name += "-" + entry
 	}
-	return c.Name
+	if u, err := user.Current(); shared && err == nil {
+		name += "-" + u.Username
+	}
+	return ferrule.Slug(name)
+}
+
+// HasToken reports whether a document has an entry with a token that a gateway made.
+func (c Client) HasToken(doc []byte, name string) bool {
+	e, _, err := c.Entry(doc, name)
+	return err == nil && strings.HasPrefix(e.Headers["Authorization"], "Bearer fer_")
 }
 
 // Find returns the client with that name.
