@@ -2,7 +2,7 @@
 #
 # In a container 127.0.0.1 is the container's own. So this image listens where only
 # --network host, or a file of yours with another address, lets anybody in, with a
-# token. docs/how-to/install.md tells how.
+# token. docs/how-to/install.md has the steps.
 #
 # The compiler's image is pinned by its digest, for all platforms: a tag can be moved.
 

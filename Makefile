@@ -9,7 +9,7 @@ build: ## build the binary ./ferrule
 check: ## the quick answer: format, vet, lint, unit tests; two minutes
 	bash .ci/check
 
-ci: ## the gate: everything that a commit must pass; twenty minutes
+ci: ## the gate: everything that a commit must pass; about 30 minutes on 2 cores
 	bash .ci/run
 
 nightly: ## what takes too long for the gate

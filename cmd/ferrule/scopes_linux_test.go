@@ -3,6 +3,11 @@ package main
 import (
 	"bufio"
 	"context"
+	"crypto"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,7 +25,6 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/gateway"
-	"github.com/ferrulehq/ferrule/internal/guard/identity"
 	"github.com/ferrulehq/ferrule/internal/local/control"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
@@ -143,29 +147,61 @@ func matrixCells(t *testing.T) (cells []matrixCell) {
 	return cells
 }
 
-// matrixToken is the token of a caller.
-func matrixToken(who string) string { return "secret-of-" + who + "-0123456789" }
+// matrixTokens are the tokens of the callers of the matrix.
+type matrixTokens struct {
+	config config.Auth       // that accepts them
+	secret map[string]string // by caller
+}
 
-// matrixCaller is a Verifier for these tokens.
-func matrixCaller(_ context.Context, token string, _ identity.Request) (c identity.Credential, err error) {
-	who, ok := strings.CutSuffix(strings.TrimPrefix(token, "secret-of-"), "-0123456789")
-	if !ok {
-		return c, identity.ErrUnknown
+// newMatrixTokens makes static tokens, and starts an issuer of the others.
+func newMatrixTokens(t *testing.T, cells []matrixCell) *matrixTokens {
+	t.Helper()
+	const audience = "api://ferrule"
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
 	}
-	c.Valid, c.Who = context.Background(), ferrule.Principal{Role: ferrule.Agent, Name: who, Auth: ferrule.AuthToken}
-	scope, oauth := strings.CutPrefix(who, "oauth-")
-	if oauth {
-		c.Who.Auth = ferrule.AuthOAuth
+	encode := base64.RawURLEncoding.EncodeToString
+	issuer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/keys" {
+			fmt.Fprintf(w, `{"keys":[{"kty":"RSA","use":"sig","alg":"RS256","kid":"one","n":%q,"e":"AQAB"}]}`, encode(key.N.Bytes()))
+			return
+		}
+		fmt.Fprintf(w, `{"issuer":"http://%[1]s","jwks_uri":"http://%[1]s/keys","authorization_endpoint":"http://%[1]s/authorize","token_endpoint":"http://%[1]s/token"}`, r.Host)
+	}))
+	t.Cleanup(issuer.Close)
+	sign := func(who, scope string) string {
+		payload := fmt.Sprintf(`{"iss":%q,"sub":%q,"aud":%q,"exp":%d,"scope":%q,"groups":["IT"]}`, issuer.URL, who, audience, time.Now().Add(time.Hour).Unix(), scope)
+		text := encode([]byte(`{"alg":"RS256","kid":"one","typ":"at+jwt"}`)) + "." + encode([]byte(payload))
+		hash := sha256.Sum256([]byte(text))
+		signature, err := rsa.SignPKCS1v15(nil, key, crypto.SHA256, hash[:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text + "." + encode(signature)
 	}
-	scope, other := strings.CutPrefix(scope, "other-")
-	if other {
-		c.Who.Devices = "other-*"
+	m := &matrixTokens{secret: make(map[string]string)}
+	m.config.Issuers = []config.Issuer{{Name: "company", URL: issuer.URL, Audience: audience, GroupsClaim: "groups", Groups: map[string]string{"IT": "owner"}}}
+	for _, c := range cells {
+		if m.secret[c.who] != "" || c.path == "socket" || c.path == "stdio" {
+			continue
+		}
+		if scope, ok := strings.CutPrefix(c.who, "oauth-"); ok {
+			m.secret[c.who] = sign(c.who, scope)
+			continue
+		}
+		scope, other := strings.CutPrefix(c.who, "other-")
+		token := config.Token{Name: c.who, Token: ferrule.Secret("secret-of-" + c.who + "-0123456789"), Scopes: []string{}}
+		if other {
+			token.Devices = []string{"other-*"}
+		}
+		if scope != "none" {
+			token.Scopes = []string{scope}
+		}
+		m.secret[c.who] = token.Token.Reveal()
+		m.config.Tokens = append(m.config.Tokens, token)
 	}
-	if scope == "none" {
-		scope = ""
-	}
-	c.Who.Scopes, err = ferrule.ParseScopes(strings.Fields(scope))
-	return c, err
+	return m
 }
 
 // matrixDevice is a device with all that a device can have. It records the headers that it
@@ -374,18 +410,20 @@ func TestScopeMatrix(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
+	cells := matrixCells(t)
+	tokens := newMatrixTokens(t, cells)
 	device := newMatrixDevice(t)
 	servers := natscluster.Start(t, natscluster.Options{Size: 1})
 	node := func(name string, urls ...string) *testGateway {
 		cfg := config.Default()
 		joins(&cfg, name, servers)
-		verdictTokens(&cfg)
+		cfg.Listen, cfg.Calls.Refused, cfg.Agents.OpenLoopback, cfg.Auth = "127.0.0.1:0", 0, false, tokens.config
 		cfg.Polling.Enabled, cfg.History.Enabled, cfg.Policy.Preset = false, false, "open"
 		for _, url := range urls {
 			cfg.Devices.HTTP = append(cfg.Devices.HTTP, config.HTTPDevice{URL: url, Name: "lamp"})
 		}
 		data := t.TempDir()
-		g, err := gateway.New(gateway.Parts{Config: cfg, Data: data, Version: version(), Log: slog.New(slog.DiscardHandler), Verify: matrixCaller})
+		g, err := gateway.New(gateway.Parts{Config: cfg, Data: data, Version: version(), Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -420,7 +458,7 @@ func TestScopeMatrix(t *testing.T) {
 		if d, ok := sessions[key]; ok {
 			return d, nil
 		}
-		d := dialed{steps: &stepUps{token: matrixToken(c.who)}}
+		d := dialed{steps: &stepUps{token: tokens.secret[c.who]}}
 		var transport mcp.Transport = &mcp.StreamableClientTransport{Endpoint: address(c.path), HTTPClient: &http.Client{Transport: d.steps}, MaxRetries: -1}
 		if c.path == "stdio" {
 			cfg := config.Default()
@@ -442,7 +480,7 @@ func TestScopeMatrix(t *testing.T) {
 		case "socket":
 			return outcomeOf(matrixOverSocket(ctx, person, c.what))
 		case "/metrics":
-			steps := &stepUps{token: matrixToken(c.who)}
+			steps := &stepUps{token: tokens.secret[c.who]}
 			answer, err := (&http.Client{Transport: steps}).Get(near.url("/metrics"))
 			if err != nil {
 				return err.Error()
@@ -467,7 +505,6 @@ func TestScopeMatrix(t *testing.T) {
 		}
 		return outcomeOf(err)
 	}
-	cells := matrixCells(t)
 	last := func(c matrixCell) bool { return c.what == "stop" } // it ends changes
 	cells = append(slices.DeleteFunc(slices.Clone(cells), last), slices.DeleteFunc(cells, func(c matrixCell) bool { return !last(c) })...)
 	start, trials := time.Now(), 0
@@ -497,8 +534,10 @@ func TestScopeMatrix(t *testing.T) {
 		}
 	}
 	for _, request := range device.headers {
-		if strings.Contains(request, "Authorization") || strings.Contains(request, "secret-of-") {
-			t.Errorf("the device got %s", request)
+		for who, secret := range tokens.secret {
+			if strings.Contains(request, "Authorization") || strings.Contains(request, secret) {
+				t.Errorf("the device got %s of %s", request, who)
+			}
 		}
 	}
 }

@@ -36,27 +36,26 @@ type tokenCaller struct {
 	mu      sync.Mutex
 	good    int
 	last    time.Time // when the last call that succeeded began
-	failure error     // of the first call that failed
+	failure error     // of the last call
 }
 
-// run calls until ctx ends.
+// run calls until a call fails or ctx ends.
 func (c *tokenCaller) run(ctx context.Context, secret *atomic.Value) {
 	agent := *c.agent
 	for ctx.Err() == nil {
 		agent.client = withToken(secret.Load().(string))
 		began := time.Now()
 		_, err := agent.call(ctx, "robot__gpio_read", `{"pin":2}`)
+		if ctx.Err() != nil {
+			return
+		}
 		c.mu.Lock()
-		switch {
-		case ctx.Err() != nil:
-		case err == nil:
+		if c.failure = err; err == nil {
 			c.good, c.last = c.good+1, began
-		case c.failure == nil:
-			c.failure = err
 		}
 		c.mu.Unlock()
 		if err != nil {
-			time.Sleep(20 * time.Millisecond) // the next one is refused later and later
+			return
 		}
 	}
 }

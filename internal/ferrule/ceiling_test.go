@@ -65,12 +65,17 @@ func TestLacks(t *testing.T) {
 	}
 }
 
+// forPersons are the tools that docs/reference/agents.md names as those that no agent may call.
+var forPersons = []string{
+	"answer_approval", "resume_devices", "accept_device", "add_token", "rotate_token", "add_person", "set_person_role", "remove_person", "logout_person", "create_login_link",
+}
+
 // TestCanCall checks who may call tools for people, and see a device.
 func TestCanCall(t *testing.T) {
 	admin, all := ferrule.LimitTo(ferrule.ScopeAdmin), ferrule.LimitTo(ferrule.ScopeEndanger|ferrule.ScopeMetrics)
 	for _, test := range []struct {
 		who         ferrule.Principal
-		adopt, open bool // adopt_device; and answer_approval, resume_devices, accept_device
+		adopt, open bool // adopt_device; and each of the tools that no agent may call
 	}{
 		{ferrule.Principal{Role: ferrule.Person}, true, true},
 		{ferrule.Principal{Role: ferrule.Agent}, false, false},
@@ -83,7 +88,7 @@ func TestCanCall(t *testing.T) {
 		if got := test.who.CanCall(&ferrule.Tool{Name: "adopt_device", UserOnly: true}); got != test.adopt {
 			t.Errorf("%+v: %t", test.who, got)
 		}
-		for _, name := range []string{"answer_approval", "resume_devices", "accept_device"} {
+		for _, name := range forPersons {
 			if got := test.who.CanCall(&ferrule.Tool{Name: name, UserOnly: true}); got != test.open {
 				t.Errorf("%+v %s: %t", test.who, name, got)
 			}

@@ -71,9 +71,6 @@ type Parts struct {
 	Log     *slog.Logger
 	// Connectors are transports in addition to those of the configuration.
 	Connectors []transport.Connector
-	// Verify checks credentials of callers over HTTP, in addition to those of the
-	// configuration; it may be nil.
-	Verify identity.Verifier
 	// ConfigFile is the path of the configuration file, for the doctor; empty if there is
 	// none.
 	ConfigFile string

@@ -1,21 +1,11 @@
 package gateway
 
 import (
-	"context"
 	"net/http"
 
 	"github.com/ferrulehq/ferrule/internal/agent/server"
-	"github.com/ferrulehq/ferrule/internal/guard/identity"
 	"github.com/ferrulehq/ferrule/internal/mcphttp"
 )
-
-// verifyMore checks a credential with Parts.Verify.
-func (g *Gateway) verifyMore(ctx context.Context, credential string, r identity.Request) (identity.Credential, error) {
-	if g.parts.Verify == nil {
-		return identity.Credential{}, identity.ErrUnknown
-	}
-	return g.parts.Verify(ctx, credential, r)
-}
 
 // origin returns the origin at which a caller reaches this gateway.
 func (g *Gateway) origin(r *http.Request) string { return mcphttp.Origin(g.parts.Config.Auth.URL, r) }

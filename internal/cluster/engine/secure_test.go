@@ -65,19 +65,20 @@ func TestSecure(t *testing.T) {
 // eavesdropper is a server without TLS that keeps what it receives.
 type eavesdropper struct {
 	net.Listener
+	silent   bool         // nothing should come, so it does not wait long
 	info     atomic.Value // string
 	mu       sync.Mutex
 	received []byte
 	visits   int
 }
 
-func eavesdrop(t *testing.T) *eavesdropper {
+func eavesdrop(t *testing.T, silent bool) *eavesdropper {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &eavesdropper{Listener: ln}
+	e := &eavesdropper{Listener: ln, silent: silent}
 	e.info.Store(`{"server_id":"x","server_name":"x","version":"2.15.2","proto":1,"headers":true,"max_payload":1048576}`)
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -99,13 +100,18 @@ func eavesdrop(t *testing.T) *eavesdropper {
 func (e *eavesdropper) serve(conn net.Conn) {
 	defer conn.Close()
 	fmt.Fprintf(conn, "INFO %s\r\n", e.info.Load())
-	conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+	const pause = 200 * time.Millisecond
+	conn.SetReadDeadline(time.Now().Add(patience))
+	if e.silent {
+		conn.SetReadDeadline(time.Now().Add(pause))
+	}
 	var got []byte
 	for part := make([]byte, 1024); !bytes.Contains(got, []byte("PING")); {
 		n, err := conn.Read(part)
 		if got = append(got, part[:n]...); err != nil {
 			break
 		}
+		conn.SetReadDeadline(time.Now().Add(pause))
 	}
 	fmt.Fprint(conn, "PONG\r\n")
 	e.mu.Lock()
@@ -134,7 +140,7 @@ func TestNoDowngrade(t *testing.T) {
 	for _, mode := range []Mode{Join, Leaf} {
 		t.Run(string(mode), func(t *testing.T) {
 			t.Parallel()
-			spy := eavesdrop(t)
+			spy := eavesdrop(t, mode == Join)
 			cfg := DefaultConfig()
 			cfg.Mode, cfg.Servers = mode, []string{"tls://acme:hunter2@" + spy.Addr().String()}
 			e, err := Start(cfg, t.TempDir(), slog.New(slog.DiscardHandler), func() {})
@@ -167,7 +173,7 @@ func TestNoDowngrade(t *testing.T) {
 // TLS.
 func TestDiscovered(t *testing.T) {
 	t.Parallel()
-	spy := eavesdrop(t)
+	spy := eavesdrop(t, false)
 	spy.info.Store(`{"server_id":"x","server_name":"x","version":"2.15.2","proto":1,"headers":true,"max_payload":1048576,"connect_urls":["192.0.2.1:4222"]}`)
 	var log syncBuffer
 	cfg := DefaultConfig()

@@ -9,10 +9,10 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/guard/people"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // people returns the people who may log in: anna and ben are operators, and vic is a
@@ -96,13 +96,14 @@ func (b *tab) send(to http.Handler, method, path string, form url.Values, header
 func (w *world) waits(who ferrule.Principal) (done <-chan error, request ferrule.Approval) {
 	w.t.Helper()
 	done = w.call(w.t.Context(), burn(who, `{"a":"<b>"}`))
-	for len(w.approvals.List()) == 0 {
+	wait.For(w.t, wait.Ample, "the call waits", func() bool {
 		select {
 		case err := <-done:
 			w.t.Fatal(err)
-		case <-time.After(time.Millisecond):
+		default:
 		}
-	}
+		return len(w.approvals.List()) > 0
+	})
 	return done, w.approvals.List()[0]
 }
 

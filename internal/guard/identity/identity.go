@@ -89,33 +89,20 @@ func NewTokens(tokens []Token) (*Tokens, error) {
 	return all, nil
 }
 
-// Principal returns the agent that has the token.
-func (t *Tokens) Principal(secret string) (ferrule.Principal, error) {
-	who, _, err := t.Check(secret)
-	return who, err
-}
-
-// Check returns the agent that has the token, and a context that ends when the token is
-// no longer accepted.
-func (t *Tokens) Check(secret string) (who ferrule.Principal, valid context.Context, err error) {
+// Verify implements Verifier.
+func (t *Tokens) Verify(_ context.Context, secret string, _ Request) (c Credential, err error) {
 	hash := sha256.Sum256([]byte(secret))
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for i := range t.known {
 		if subtle.ConstantTimeCompare(hash[:], t.known[i].hash[:]) == 1 {
-			who, valid = t.known[i].who, t.known[i].ctx
+			c.Who, c.Valid = t.known[i].who, t.known[i].ctx
 		}
 	}
-	if valid == nil {
-		return who, nil, ErrUnknown
+	if c.Valid == nil {
+		return c, ErrUnknown
 	}
-	return who, valid, nil
-}
-
-// Verify implements Verifier.
-func (t *Tokens) Verify(_ context.Context, secret string, _ Request) (c Credential, err error) {
-	c.Who, c.Valid, err = t.Check(secret)
-	return c, err
+	return c, nil
 }
 
 // Has reports whether there is a token with a name.

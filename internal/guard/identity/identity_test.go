@@ -11,19 +11,23 @@ import (
 	"github.com/ferrulehq/ferrule/internal/guard/identity"
 )
 
+func verify(set *identity.Tokens, secret ferrule.Secret) (identity.Credential, error) {
+	return set.Verify(context.Background(), secret.Reveal(), identity.Request{})
+}
+
 func TestTokens(t *testing.T) {
 	tokens, err := identity.NewTokens([]identity.Token{{Name: "claude", Secret: "0123456789abcdef"}, {Name: "codex", Secret: "fedcba9876543210"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for secret, want := range map[string]string{"0123456789abcdef": "agent:claude", "fedcba9876543210": "agent:codex"} {
-		if who, err := tokens.Principal(secret); err != nil || who.String() != want {
-			t.Errorf("%s: %v, %v", secret, who, err)
+	for secret, want := range map[ferrule.Secret]string{"0123456789abcdef": "agent:claude", "fedcba9876543210": "agent:codex"} {
+		if c, err := verify(tokens, secret); err != nil || c.Who.String() != want {
+			t.Errorf("%s: %v, %v", secret, c.Who, err)
 		}
 	}
-	for _, secret := range []string{"", "0123456789abcde", "0123456789abcdef0", "0123456789ABCDEF"} {
-		if who, err := tokens.Principal(secret); !errors.Is(err, identity.ErrUnknown) || who != (ferrule.Principal{}) {
-			t.Errorf("%q: %v, %v", secret, who, err)
+	for _, secret := range []ferrule.Secret{"", "0123456789abcde", "0123456789abcdef0", "0123456789ABCDEF"} {
+		if c, err := verify(tokens, secret); !errors.Is(err, identity.ErrUnknown) || c.Who != (ferrule.Principal{}) {
+			t.Errorf("%q: %v, %v", secret, c.Who, err)
 		}
 	}
 }
@@ -44,11 +48,11 @@ func TestReplace(t *testing.T) {
 	set := tokens(kept, old, gone)
 	contexts := make(map[string]context.Context)
 	for _, token := range []identity.Token{kept, old, gone} {
-		_, valid, err := set.Check(token.Secret.Reveal())
+		c, err := verify(set, token.Secret)
 		if err != nil {
 			t.Fatal(err)
 		}
-		contexts[token.Name] = valid
+		contexts[token.Name] = c.Valid
 	}
 	a, r, d := set.Replace(tokens(added, kept, fresh))
 	if got := fmt.Sprint(a, r, d); got != "[added] [rotated] [gone]" {
@@ -58,24 +62,24 @@ func TestReplace(t *testing.T) {
 		t.Error("the wrong tokens have ended")
 	}
 	for _, token := range []identity.Token{kept, fresh, added} {
-		if who, valid, err := set.Check(token.Secret.Reveal()); err != nil || who.Name != token.Name || valid.Err() != nil {
-			t.Errorf("%s: %v, %v", token.Name, who, err)
+		if c, err := verify(set, token.Secret); err != nil || c.Who.Name != token.Name || c.Valid.Err() != nil {
+			t.Errorf("%s: %v, %v", token.Name, c.Who, err)
 		}
 	}
 	for _, token := range []identity.Token{old, gone} {
-		if _, err := set.Principal(token.Secret.Reveal()); !errors.Is(err, identity.ErrUnknown) {
+		if _, err := verify(set, token.Secret); !errors.Is(err, identity.ErrUnknown) {
 			t.Errorf("the old token of %s is still accepted: %v", token.Name, err)
 		}
 	}
-	if _, valid, _ := set.Check(kept.Secret.Reveal()); valid != contexts["kept"] {
+	if c, _ := verify(set, kept.Secret); c.Valid != contexts["kept"] {
 		t.Error("a token that did not change has another context")
 	}
 
 	// A token that permits less is another one.
 	kept.Scopes = ferrule.LimitTo(ferrule.ScopeRead)
 	_, r, _ = set.Replace(tokens(added, kept, fresh))
-	if who, err := set.Principal(kept.Secret.Reveal()); fmt.Sprint(r) != "[kept]" || contexts["kept"].Err() == nil || err != nil || who.Scopes != kept.Scopes {
-		t.Errorf("got %v, %v, %v", r, who, err)
+	if c, err := verify(set, kept.Secret); fmt.Sprint(r) != "[kept]" || contexts["kept"].Err() == nil || err != nil || c.Who.Scopes != kept.Scopes {
+		t.Errorf("got %v, %v, %v", r, c.Who, err)
 	}
 }
 

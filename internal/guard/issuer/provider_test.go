@@ -59,7 +59,7 @@ func TestProvider(t *testing.T) {
 			t.Error("an answer of nobody is accepted")
 		}
 		id, err := login.Finish(t.Context(), code, callback, testNonce, testVerifier)
-		if want := (Identity{"company", "anna", "anna of the rig", []string{"operator"}}); err != nil || !reflect.DeepEqual(id, want) {
+		if want := (Identity{"company", "anna", "anna of the test", []string{"operator"}}); err != nil || !reflect.DeepEqual(id, want) {
 			t.Errorf("got %+v, %v", id, err)
 		}
 		if _, err := login.Finish(t.Context(), code, callback, testNonce, testVerifier); err == nil {

@@ -63,7 +63,7 @@ const testHost = "claude.example.com"
 
 // TestDocument checks a login by a program with a document, and what is refused of one.
 func TestDocument(t *testing.T) {
-	r := newRig(t, nil)
+	r := newTestServer(t, nil)
 	site := serveWeb(t, r.fetch, func(w http.ResponseWriter, _ *http.Request) { sendDocument(w, documentFor(documentURL)) })
 	r.people.who = ferrule.Principal{}
 	r.send("GET", authorizePath+"?"+asking(documentURL).Encode(), "")
@@ -104,7 +104,7 @@ func TestDocument(t *testing.T) {
 
 // TestDocumentAddresses checks that no document is read from a network that is not public.
 func TestDocumentAddresses(t *testing.T) {
-	r := newRig(t, nil)
+	r := newTestServer(t, nil)
 	site := serveWeb(t, r.fetch, func(w http.ResponseWriter, _ *http.Request) { sendDocument(w, documentFor(documentURL)) })
 	for name, addrs := range map[string][]string{
 		"loopback":         {"127.0.0.1"},

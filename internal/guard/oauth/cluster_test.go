@@ -48,17 +48,17 @@ func joined(t *testing.T, cfg engine.Config, name string) *shared.Records {
 }
 
 // TestCluster checks with NATS that a token works on three nodes, and ends on all of them
-// when one revokes it.
+// within a second when one revokes it.
 func TestCluster(t *testing.T) {
 	cfg := clustertest.OneServer(t)
 	ctx, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer stop()
-	var nodes []*rig
+	var nodes []*testServer
 	for _, name := range []string{"a", "b", "c"} {
 		records := joined(t, cfg, name)
-		r := newRig(t, func(p *Parts) { p.Node, p.Shared = name, records })
+		r := newTestServer(t, func(p *Parts) { p.Node, p.Shared = name, records })
 		wg.Go(func() { r.Run(ctx) })
 		nodes = append(nodes, r)
 	}
@@ -84,6 +84,10 @@ func TestCluster(t *testing.T) {
 		for i, r := range nodes {
 			wait.For(t, wait.Ample, "the token has ended", func() bool { return valid[i].Err() != nil && !r.accepted(out.Access) && len(r.Grants()) == 0 })
 		}
-		t.Logf("revoked by %s after %v", by.parts.Node, time.Since(start))
+		took := time.Since(start)
+		t.Logf("revoked by %s after %v", by.parts.Node, took)
+		if took > time.Second && !raceDetector() { // .ci/run measures it without, alone
+			t.Errorf("revoked by %s after %v", by.parts.Node, took)
+		}
 	}
 }

@@ -64,8 +64,8 @@ type event struct {
 	refused ferrule.Code
 }
 
-// rig is a server with a browser and an agent.
-type rig struct {
+// testServer is a server with a browser and an agent.
+type testServer struct {
 	*Server
 	t      testing.TB
 	mux    *http.ServeMux
@@ -75,9 +75,9 @@ type rig struct {
 	events []event
 }
 
-func newRig(t testing.TB, change func(*Parts)) *rig {
+func newTestServer(t testing.TB, change func(*Parts)) *testServer {
 	t.Helper()
-	r := &rig{t: t, people: &people{owner}}
+	r := &testServer{t: t, people: &people{owner}}
 	p := Parts{
 		Config: Config{Register: true, Documents: true, Clients: []Client{{ID: "home-assistant", Secret: secret, Redirects: []string{"https://my.home-assistant.io/redirect/oauth"}}}},
 		File:   filepath.Join(t.TempDir(), "oauth"), Node: "a", Logins: r.people,
@@ -106,16 +106,16 @@ func newRig(t testing.TB, change func(*Parts)) *rig {
 }
 
 // restart opens the server again from its file.
-func (r *rig) restart() *rig {
+func (r *testServer) restart() *testServer {
 	r.t.Helper()
 	r.Close()
-	next := newRig(r.t, func(p *Parts) { *p = r.parts })
+	next := newTestServer(r.t, func(p *Parts) { *p = r.parts })
 	next.people.who = r.people.who
 	return next
 }
 
 // recorded reports whether an event was recorded.
-func (r *rig) recorded(e ferrule.AccessEvent, refused bool, part string) bool {
+func (r *testServer) recorded(e ferrule.AccessEvent, refused bool, part string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.ContainsFunc(r.events, func(have event) bool {
@@ -123,7 +123,7 @@ func (r *rig) recorded(e ferrule.AccessEvent, refused bool, part string) bool {
 	})
 }
 
-func (r *rig) send(method, target string, body string, head ...string) *httptest.ResponseRecorder {
+func (r *testServer) send(method, target string, body string, head ...string) *httptest.ResponseRecorder {
 	r.t.Helper()
 	req := httptest.NewRequest(method, target, strings.NewReader(body))
 	req.Host = "127.0.0.1:7777"
@@ -139,7 +139,7 @@ func (r *rig) send(method, target string, body string, head ...string) *httptest
 }
 
 // register registers a client and returns its ID.
-func (r *rig) register(redirects ...string) string {
+func (r *testServer) register(redirects ...string) string {
 	r.t.Helper()
 	body, _ := json.Marshal(map[string]any{"client_name": "Test Agent", "redirect_uris": redirects})
 	w := r.send("POST", registerPath, string(body), "Content-Type", "application/json")
@@ -178,12 +178,12 @@ func changed(v url.Values, changes []string) url.Values {
 }
 
 // consent returns the form of the consent page, as it is filled in.
-func (r *rig) consent(changes ...string) url.Values {
+func (r *testServer) consent(changes ...string) url.Values {
 	return changed(url.Values{"csrf": {"csrf-of-" + r.people.who.Name}, "answer": {"allow"}, "devices": {"all"}, "scope": {"read", "change"}}, changes)
 }
 
 // allow answers the consent page, and returns where the browser is sent.
-func (r *rig) answer(q url.Values, form url.Values) url.Values {
+func (r *testServer) answer(q url.Values, form url.Values) url.Values {
 	r.t.Helper()
 	w := r.send("POST", authorizePath+"?"+q.Encode(), form.Encode())
 	to, err := url.Parse(w.Header().Get("Location"))
@@ -194,7 +194,7 @@ func (r *rig) answer(q url.Values, form url.Values) url.Values {
 }
 
 // code gets a code.
-func (r *rig) code(q url.Values) string {
+func (r *testServer) code(q url.Values) string {
 	r.t.Helper()
 	code := r.answer(q, r.consent()).Get("code")
 	if !strings.HasPrefix(code, "ferc_") {
@@ -214,7 +214,7 @@ type reply struct {
 	Text    string `json:"error_description"`
 }
 
-func (r *rig) token(form url.Values, head ...string) (out reply) {
+func (r *testServer) token(form url.Values, head ...string) (out reply) {
 	r.t.Helper()
 	w := r.send("POST", tokenPath, form.Encode(), head...)
 	if err := json.Unmarshal(w.Body.Bytes(), &out); err != nil {
@@ -236,7 +236,7 @@ func refreshing(id, token string, changes ...string) url.Values {
 }
 
 // login goes through all of it.
-func (r *rig) login(id string) reply {
+func (r *testServer) login(id string) reply {
 	r.t.Helper()
 	out := r.token(exchanging(id, r.code(asking(id))))
 	if out.Status != http.StatusOK {
@@ -245,18 +245,18 @@ func (r *rig) login(id string) reply {
 	return out
 }
 
-func (r *rig) verify(token string) (identity.Credential, error) {
+func (r *testServer) verify(token string) (identity.Credential, error) {
 	return r.Verify(context.Background(), token, identity.Request{Resource: origin + "/mcp", From: "192.0.2.1", Time: time.Now()})
 }
 
-func (r *rig) accepted(token string) bool {
+func (r *testServer) accepted(token string) bool {
 	_, err := r.verify(token)
 	return err == nil
 }
 
 // TestFlow goes through a login as agents do it.
 func TestFlow(t *testing.T) {
-	r := newRig(t, nil)
+	r := newTestServer(t, nil)
 	w := r.send("GET", metadataPath, "")
 	var m map[string]any
 	if err := json.Unmarshal(w.Body.Bytes(), &m); err != nil || w.Header().Get("Access-Control-Allow-Origin") != "*" {
@@ -346,7 +346,7 @@ func TestFlow(t *testing.T) {
 // TestConsentLimits checks that nobody grants more than was asked, was chosen, and than the
 // person has.
 func TestConsentLimits(t *testing.T) {
-	r := newRig(t, nil)
+	r := newTestServer(t, nil)
 	id := r.register(callback)
 	for _, test := range []struct {
 		who    ferrule.Principal
@@ -400,14 +400,14 @@ func TestConsentLimits(t *testing.T) {
 
 // TestAttacks has the attacks that a server must withstand.
 func TestAttacks(t *testing.T) {
-	run := func(name string, attack func(t *testing.T, r *rig, id string)) {
+	run := func(name string, attack func(t *testing.T, r *testServer, id string)) {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, nil)
+			r := newTestServer(t, nil)
 			attack(t, r, r.register(callback))
 		})
 	}
 	// refused checks the answer of the token endpoint, and that it was recorded.
-	refused := func(t *testing.T, r *rig, out reply, code string) {
+	refused := func(t *testing.T, r *testServer, out reply, code string) {
 		t.Helper()
 		if out.Error != code || out.Access != "" || out.Status < 400 {
 			t.Errorf("%+v", out)
@@ -416,7 +416,7 @@ func TestAttacks(t *testing.T) {
 			t.Error("not recorded")
 		}
 	}
-	run("replayed code", func(t *testing.T, r *rig, id string) {
+	run("replayed code", func(t *testing.T, r *testServer, id string) {
 		code := r.code(asking(id))
 		out := r.token(exchanging(id, code))
 		if !r.accepted(out.Access) {
@@ -431,9 +431,9 @@ func TestAttacks(t *testing.T) {
 			t.Error("the end is not recorded")
 		}
 	})
-	run("expired code", func(t *testing.T, _ *rig, _ string) {
+	run("expired code", func(t *testing.T, _ *testServer, _ string) {
 		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t, nil)
+			r := newTestServer(t, nil)
 			id := r.register(callback)
 			code := r.code(asking(id))
 			time.Sleep(codeTTL + time.Second)
@@ -456,7 +456,7 @@ func TestAttacks(t *testing.T) {
 		"audience path":        {"resource", origin + "/mcp/devices/../.."},
 		"audience userinfo":    {"resource", "http://u@127.0.0.1:7777/mcp"},
 	} {
-		run(name, func(t *testing.T, r *rig, id string) {
+		run(name, func(t *testing.T, r *testServer, id string) {
 			for _, method := range []string{"GET", "POST"} {
 				w := r.send(method, authorizePath+"?"+asking(id, change...).Encode(), r.consent().Encode())
 				to, _ := url.Parse(w.Header().Get("Location"))
@@ -478,7 +478,7 @@ func TestAttacks(t *testing.T) {
 		"no code":          {"code", ""},
 		"empty grant type": {"grant_type", ""},
 	} {
-		run(name, func(t *testing.T, r *rig, id string) {
+		run(name, func(t *testing.T, r *testServer, id string) {
 			code := r.code(asking(id))
 			if out := r.token(exchanging(id, code, change...)); out.Error == "" || out.Access != "" {
 				t.Errorf("%+v", out)
@@ -490,26 +490,26 @@ func TestAttacks(t *testing.T) {
 			}
 		})
 	}
-	run("code of another client", func(t *testing.T, r *rig, id string) {
+	run("code of another client", func(t *testing.T, r *testServer, id string) {
 		code, other := r.code(asking(id)), r.register(callback)
 		refused(t, r, r.token(exchanging(other, code)), "invalid_grant")
 		refused(t, r, r.token(exchanging(id, code)), "invalid_grant")
 	})
-	run("refresh token of another client", func(t *testing.T, r *rig, id string) {
+	run("refresh token of another client", func(t *testing.T, r *testServer, id string) {
 		out, other := r.login(id), r.register(callback)
 		refused(t, r, r.token(refreshing(other, out.Refresh)), "invalid_grant")
 		if !r.accepted(out.Access) {
 			t.Error("another client can end the grant")
 		}
 	})
-	run("unknown client", func(t *testing.T, r *rig, id string) {
+	run("unknown client", func(t *testing.T, r *testServer, id string) {
 		out := r.token(exchanging("ferd_unknown", r.code(asking(id))))
 		if out.Status != http.StatusUnauthorized {
 			t.Errorf("%+v", out)
 		}
 		refused(t, r, out, "invalid_client")
 	})
-	run("open redirect", func(t *testing.T, r *rig, id string) {
+	run("open redirect", func(t *testing.T, r *testServer, id string) {
 		evil := r.register("https://evil.example/cb")
 		for _, q := range []url.Values{
 			asking(id, "redirect_uri", "https://evil.example/cb"),
@@ -525,21 +525,21 @@ func TestAttacks(t *testing.T) {
 			}
 		}
 	})
-	run("redirect in the address of the page", func(t *testing.T, r *rig, id string) {
+	run("redirect in the address of the page", func(t *testing.T, r *testServer, id string) {
 		r.people.who.Name = `"><script>alert(1)</script>`
 		page := r.send("GET", authorizePath+"?"+asking(id, "state", `"><script>`).Encode(), "").Body.String()
 		if strings.Contains(page, "<script") {
 			t.Errorf("%s", page)
 		}
 	})
-	run("mix-up", func(t *testing.T, r *rig, id string) {
+	run("mix-up", func(t *testing.T, r *testServer, id string) {
 		for _, form := range []url.Values{r.consent(), r.consent("answer", "deny")} {
 			if back := r.answer(asking(id), form); back.Get("iss") != origin {
 				t.Errorf("%v", back)
 			}
 		}
 	})
-	run("CSRF on consent", func(t *testing.T, r *rig, id string) {
+	run("CSRF on consent", func(t *testing.T, r *testServer, id string) {
 		q := asking(id).Encode()
 		for name, try := range map[string]struct {
 			form url.Values
@@ -565,7 +565,7 @@ func TestAttacks(t *testing.T) {
 			t.Errorf("%d codes", len(r.codes))
 		}
 	})
-	run("clickjacking", func(t *testing.T, r *rig, id string) {
+	run("clickjacking", func(t *testing.T, r *testServer, id string) {
 		for _, q := range []url.Values{asking(id), asking("unknown")} {
 			w := r.send("GET", authorizePath+"?"+q.Encode(), "")
 			policy := w.Header().Get("Content-Security-Policy")
@@ -588,7 +588,7 @@ func TestAttacks(t *testing.T) {
 			}
 		}
 	})
-	run("token for another audience", func(t *testing.T, r *rig, id string) {
+	run("token for another audience", func(t *testing.T, r *testServer, id string) {
 		q := asking(id, "resource", origin+"/mcp/devices/lamp")
 		page := r.send("GET", authorizePath+"?"+q.Encode(), "").Body.String()
 		if !strings.Contains(page, "only the device <strong>lamp</strong>") {
@@ -613,7 +613,7 @@ func TestAttacks(t *testing.T) {
 			t.Errorf("%+v", out)
 		}
 	})
-	run("scope widening at refresh", func(t *testing.T, r *rig, id string) {
+	run("scope widening at refresh", func(t *testing.T, r *testServer, id string) {
 		out := r.login(id)
 		for _, scope := range []string{"read change endanger", "admin", "everything", "metrics"} {
 			refused(t, r, r.token(refreshing(id, out.Refresh, "scope", scope)), "invalid_scope")
@@ -626,7 +626,7 @@ func TestAttacks(t *testing.T) {
 			t.Errorf("%+v", again)
 		}
 	})
-	run("parameter pollution", func(t *testing.T, r *rig, id string) {
+	run("parameter pollution", func(t *testing.T, r *testServer, id string) {
 		for _, name := range []string{"client_id", "redirect_uri", "state", "scope", "resource", "code_challenge", "unknown"} {
 			w := r.send("GET", authorizePath+"?"+asking(id, "unknown", "1").Encode()+"&"+name+"=x", "")
 			if w.Code != http.StatusBadRequest || w.Header().Get("Location") != "" {
@@ -649,7 +649,7 @@ func TestAttacks(t *testing.T) {
 			t.Errorf("%d", w.Code)
 		}
 	})
-	run("huge inputs", func(t *testing.T, r *rig, id string) {
+	run("huge inputs", func(t *testing.T, r *testServer, id string) {
 		long := strings.Repeat("a", 1<<20)
 		for name, w := range map[string]*httptest.ResponseRecorder{
 			"state":    r.send("GET", authorizePath+"?"+asking(id, "state", long).Encode(), ""),
@@ -664,7 +664,7 @@ func TestAttacks(t *testing.T) {
 			}
 		}
 	})
-	run("wrong prefix", func(t *testing.T, r *rig, id string) {
+	run("wrong prefix", func(t *testing.T, r *testServer, id string) {
 		out := r.login(id)
 		for _, token := range []string{out.Refresh, "fer_" + out.Access[5:], strings.ToUpper(out.Access), "", "fera_"} {
 			if _, err := r.verify(token); !errors.Is(err, identity.ErrUnknown) {
@@ -672,7 +672,7 @@ func TestAttacks(t *testing.T) {
 			}
 		}
 	})
-	run("methods", func(t *testing.T, r *rig, id string) {
+	run("methods", func(t *testing.T, r *testServer, id string) {
 		for target, method := range map[string]string{tokenPath: "GET", registerPath: "PUT", revokePath: "GET", authorizePath: "DELETE", metadataPath: "POST"} {
 			if w := r.send(method, target, ""); w.Code != http.StatusMethodNotAllowed {
 				t.Errorf("%s %s: %d", method, target, w.Code)
@@ -690,7 +690,7 @@ func TestAttacks(t *testing.T) {
 // TestRefresh checks rotation, the overlap, and that reuse ends the family.
 func TestRefresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil)
+		r := newTestServer(t, nil)
 		id := r.register(callback)
 		first := r.login(id)
 		c, err := r.verify(first.Access)
@@ -776,7 +776,7 @@ func TestRefresh(t *testing.T) {
 // TestRestart checks that clients, grants and tokens survive a restart, and that the file
 // has no secrets.
 func TestRestart(t *testing.T) {
-	r := newRig(t, nil)
+	r := newTestServer(t, nil)
 	id := r.register(callback)
 	out := r.login(id)
 	r = r.restart()
@@ -804,7 +804,7 @@ func TestRestart(t *testing.T) {
 
 // TestRevoke checks that programs can log out.
 func TestRevoke(t *testing.T) {
-	r := newRig(t, nil)
+	r := newTestServer(t, nil)
 	id, other := r.register(callback), r.register(callback)
 	revoke := func(id, token string) int {
 		return r.send("POST", revokePath, url.Values{"client_id": {id}, "token": {token}}.Encode()).Code
@@ -828,7 +828,7 @@ func TestRevoke(t *testing.T) {
 
 // TestConfidential checks programs that the owner registered.
 func TestConfidential(t *testing.T) {
-	r := newRig(t, nil)
+	r := newTestServer(t, nil)
 	const id, to = "home-assistant", "https://my.home-assistant.io/redirect/oauth"
 	ask := func(changes ...string) url.Values {
 		return changed(asking(id, "redirect_uri", to, "code_challenge", "", "code_challenge_method", "", "resource", ""), changes)
@@ -882,7 +882,7 @@ func TestConfidential(t *testing.T) {
 
 // BenchmarkVerify measures the check of a token. It should take less than 5 µs.
 func BenchmarkVerify(b *testing.B) {
-	r := newRig(b, nil)
+	r := newTestServer(b, nil)
 	token := r.login(r.register(callback)).Access
 	for b.Loop() {
 		if !r.accepted(token) {

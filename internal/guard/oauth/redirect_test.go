@@ -94,7 +94,7 @@ func TestRedirectLookalikes(t *testing.T) {
 			t.Errorf("registered %s, asked for %q: %v", test.registered, test.uri, err)
 		}
 	}
-	r := newRig(t, nil)
+	r := newTestServer(t, nil)
 	id := r.register(callback)
 	for _, uri := range []string{"http://localhost:4711/callback2", "http://localhost.evil.example/callback", "https://localhost/callback"} {
 		if w := r.send("GET", authorizePath+"?"+asking(id, "redirect_uri", uri).Encode(), ""); w.Code != 400 || w.Header().Get("Location") != "" {

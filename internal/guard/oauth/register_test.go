@@ -17,7 +17,7 @@ import (
 
 // TestRegister checks what is echoed to a program that registers itself.
 func TestRegister(t *testing.T) {
-	r := newRig(t, nil)
+	r := newTestServer(t, nil)
 	send := func(body string) (int, map[string]any) {
 		w := r.send("POST", registerPath, body, "Content-Type", "application/json")
 		var out map[string]any
@@ -48,7 +48,7 @@ func TestRegister(t *testing.T) {
 	if !r.recorded(ferrule.AccessClientAdded, true, "") {
 		t.Error("refusals are not recorded")
 	}
-	off := newRig(t, func(p *Parts) { p.Config.Register = false })
+	off := newTestServer(t, func(p *Parts) { p.Config.Register = false })
 	if w := off.send("POST", registerPath, `{"redirect_uris":["https://a/"]}`); w.Code != http.StatusForbidden {
 		t.Errorf("%d", w.Code)
 	}
@@ -60,7 +60,7 @@ func TestRegister(t *testing.T) {
 // TestRegisterLimits checks the limits per address and in all, and what is removed.
 func TestRegisterLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil)
+		r := newTestServer(t, nil)
 		try := func(host int) int {
 			req := httptest.NewRequest("POST", registerPath, strings.NewReader(`{"redirect_uris":["http://localhost:4711/callback"]}`))
 			req.RemoteAddr = fmt.Sprintf("192.0.%d.%d:999", host/250, host%250+1)
@@ -131,7 +131,7 @@ func TestRegisterLimits(t *testing.T) {
 // TestLimits checks the rate limits of the endpoints, and the bounds of memory.
 func TestLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil)
+		r := newTestServer(t, nil)
 		id := r.register(callback)
 		for target, burst := range map[string]int{authorizePath + "?" + asking(id).Encode(): authorizeLimit.rate.Burst, tokenPath: tokenLimit.rate.Burst} {
 			method := http.MethodPost

@@ -60,15 +60,15 @@ func TestNodes(t *testing.T) {
 		shared := &fabric{values: make(map[string][]byte)}
 		ctx, stop := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
-		start := func(name string) *rig {
-			r := newRig(t, func(p *Parts) { p.Node, p.Shared = name, shared })
+		start := func(name string) *testServer {
+			r := newTestServer(t, func(p *Parts) { p.Node, p.Shared = name, shared })
 			wg.Go(func() { r.Run(ctx) })
 			return r
 		}
 		a, b, c := start("a"), start("b"), start("c")
 		everywhere := func(token string, want bool) {
 			t.Helper()
-			for i, r := range []*rig{a, b, c} {
+			for i, r := range []*testServer{a, b, c} {
 				if r.accepted(token) != want {
 					t.Errorf("node %d: accepted is %t", i, !want)
 				}

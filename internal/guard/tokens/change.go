@@ -132,6 +132,8 @@ func (s *Store) unknown(name string) error {
 }
 
 // within returns an error if a caller would get a token that permits more than its own.
+// Agents may not make tokens at all (see [ferrule.Principal.CanCall]); this is for people
+// whose login permits less than everything, and should that ever change.
 func within(by ferrule.Principal, r record) error {
 	allowed := by.Scopes.Has(r.Scopes.And(ferrule.LimitTo(ferrule.ScopeAdmin)))
 	if by.Devices != "" {

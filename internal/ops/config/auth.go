@@ -69,7 +69,7 @@ type Issuer struct {
 	// Name is how its callers are named in the journal: agent:NAME:SUBJECT.
 	Name string `yaml:"name"`
 	URL  string `yaml:"url"`
-	// Audience is what its tokens must be for; empty for the URL of this gateway.
+	// Audience is what its tokens may be for, in addition to the URL of this gateway.
 	Audience string `yaml:"audience"`
 	CA       string `yaml:"ca"`
 	// GroupsClaim is the claim that has the groups of a caller, and Groups what they are

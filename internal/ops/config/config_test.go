@@ -11,6 +11,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/agent/endpoint"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/guard/identity"
 	"github.com/ferrulehq/ferrule/internal/measure/history"
 	"github.com/ferrulehq/ferrule/internal/measure/poller"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
@@ -329,10 +330,14 @@ func TestTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if who, err := tokens.Principal("fedcba9876543210"); err != nil || who.Name != "b" || who.Scopes.String() != "read change" || who.Devices != "lamp-*,robot" {
+	verify := func(secret string) (ferrule.Principal, error) {
+		c, err := tokens.Verify(t.Context(), secret, identity.Request{})
+		return c.Who, err
+	}
+	if who, err := verify("fedcba9876543210"); err != nil || who.Name != "b" || who.Scopes.String() != "read change" || who.Devices != "lamp-*,robot" {
 		t.Errorf("%v, %v", who, err)
 	}
-	if who, err := tokens.Principal("0123456789abcdef"); err != nil || who.Scopes.String() != "read change endanger metrics" || who.Devices != "" {
+	if who, err := verify("0123456789abcdef"); err != nil || who.Scopes.String() != "read change endanger metrics" || who.Devices != "" {
 		t.Errorf("%v, %v", who, err)
 	}
 	for _, bad := range []string{"{name: a}", "{name: a, token: x, file: y}", "{name: a, file: y, scopes: [write]}", "{name: a, file: y, devices: ['[']}"} {

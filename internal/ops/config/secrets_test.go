@@ -10,6 +10,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/ferrulehq/ferrule/internal/guard/identity"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
@@ -87,7 +88,7 @@ endpoints: [{name: a, url: 'wss://me:SECRET@h/?token=SECRET'}]
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tokens.Principal(secret); err != nil || c.HTTP(nil).Devices[0].Token != secret || !strings.Contains(endpoints[0].URL.Reveal(), secret) {
+	if _, err := tokens.Verify(t.Context(), secret, identity.Request{}); err != nil || c.HTTP(nil).Devices[0].Token != secret || !strings.Contains(endpoints[0].URL.Reveal(), secret) {
 		t.Errorf("a secret is lost: %v", err)
 	}
 	asJSON, err := json.Marshal(c)

@@ -27,7 +27,7 @@ import (
 )
 
 // Limit is how long pages, and programs that open them, may take on a busy machine.
-const Limit = time.Minute
+const Limit = 3 * time.Minute
 
 // flags keep Chromium off the network, and let root run it.
 var flags = []string{

@@ -30,10 +30,10 @@ server.listen(0, '127.0.0.1', () => {
     scopes,
     claims: { openid: ['sub', 'groups', 'name'] },
     conformIdTokenClaims: false, // the groups are in the ID token itself
-    jwks: { keys: [{ ...key, use: 'sig', alg: 'RS256', kid: 'rig' }] },
+    jwks: { keys: [{ ...key, use: 'sig', alg: 'RS256', kid: 'test' }] },
     cookies: { keys: [randomBytes(16).toString('hex')] },
     pkce: { required: () => true },
-    findAccount: (_, sub) => ({ accountId: sub, claims: () => ({ sub, groups, name: `${sub} of the rig` }) }),
+    findAccount: (_, sub) => ({ accountId: sub, claims: () => ({ sub, groups, name: `${sub} of the test` }) }),
     extraTokenClaims: () => ({ groups }),
     features: {
       devInteractions: { enabled: true },
