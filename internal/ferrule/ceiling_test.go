@@ -70,7 +70,7 @@ func TestCanCall(t *testing.T) {
 	admin, all := ferrule.LimitTo(ferrule.ScopeAdmin), ferrule.LimitTo(ferrule.ScopeEndanger|ferrule.ScopeMetrics)
 	for _, test := range []struct {
 		who         ferrule.Principal
-		adopt, open bool // adopt_device; and answer_approval, resume_devices, accept_device
+		adopt, open bool // adopt_device; and what only a person may do
 	}{
 		{ferrule.Principal{Role: ferrule.Person}, true, true},
 		{ferrule.Principal{Role: ferrule.Agent}, false, false},
@@ -83,7 +83,7 @@ func TestCanCall(t *testing.T) {
 		if got := test.who.CanCall(&ferrule.Tool{Name: "adopt_device", UserOnly: true}); got != test.adopt {
 			t.Errorf("%+v: %t", test.who, got)
 		}
-		for _, name := range []string{"answer_approval", "resume_devices", "accept_device"} {
+		for _, name := range []string{"answer_approval", "resume_devices", "accept_device", "forget_device", "label_device", "rename_device"} {
 			if got := test.who.CanCall(&ferrule.Tool{Name: name, UserOnly: true}); got != test.open {
 				t.Errorf("%+v %s: %t", test.who, name, got)
 			}

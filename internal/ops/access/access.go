@@ -84,9 +84,9 @@ stored. The name is that of the agent in the journal and in the policy.
 
 A token permits what its scopes say, and the policy may permit less. Scopes: read for what
 only reads, change for tools that change something, endanger for tools that can do harm,
-metrics for /metrics, admin for what people do, such as making tokens. Each of the first
-three includes those before it. "ferrule setup CLIENT --http" makes a token for an agent
-program, and writes it into its configuration.`
+metrics for /metrics, admin for some of what people do, such as adopting devices. Each of
+the first three includes those before it. "ferrule setup CLIENT --http" makes a token for
+an agent program, and writes it into its configuration.`
 	ListTokensHelp = `List the tokens, what each permits, until when, and when and from where it was last used.
 Secrets are not stored, so they cannot be listed. Logins that people gave to agents are
 listed too: their names begin with grant-, and LOGIN is the person and the program. When a
