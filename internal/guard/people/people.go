@@ -84,7 +84,8 @@ type People struct {
 	heard    map[string]int64     // versions that other nodes know, by key
 	links    map[[sha256.Size]byte]*link
 	sessions map[[sha256.Size]byte]*session
-	attempts *ratelimit.Keyed[netip.Prefix] // by address
+	attempts *ratelimit.Keyed[netip.Prefix] // that failed, by address
+	asks     *ratelimit.Keyed[netip.Prefix] // of issuers, by address
 }
 
 // record is a person as it is stored.
@@ -141,6 +142,7 @@ func Open(parts Parts) (*People, error) {
 		parts: parts, file: file, key: make([]byte, sha256.Size),
 		known: make(map[string]record), logins: make(map[string]time.Time), heard: make(map[string]int64),
 		links: make(map[[sha256.Size]byte]*link), sessions: make(map[[sha256.Size]byte]*session), attempts: ratelimit.NewKeyed[netip.Prefix](attemptRate, maxAddresses),
+		asks: ratelimit.NewKeyed[netip.Prefix](attemptRate, maxAddresses),
 	}
 	rand.Read(p.key)
 	p.mux = p.routes()
@@ -403,13 +405,13 @@ func (p *People) mac(purpose string, values ...string) string {
 // equal compares secrets in constant time.
 func equal(a, b string) bool { return hmac.Equal([]byte(a), []byte(b)) }
 
-// The limits of attempts to log in that fail, or ask an issuer. A valid link is never
-// refused because of them: behind a proxy, all browsers have one address.
+// The limit of attempts to log in that fail, and of those that ask an issuer. What is right is
+// never refused because of others that failed: behind a proxy, all browsers have one address.
 var attemptRate = ratelimit.PerMinute(30)
 
 const maxAddresses = 1024
 
-// attempt counts an attempt, and reports whether its address may make it.
+// attempt counts an attempt that failed, and reports whether its address may make it.
 func (p *People) attempt(r *http.Request) bool {
 	return p.attempts.Take(mcphttp.HostOf(r.RemoteAddr), time.Now()) == 0
 }

@@ -976,6 +976,18 @@ func TestIssuer(t *testing.T) {
 			})
 		})
 	}
+	t.Run("lock out", func(t *testing.T) {
+		issuer := &fakeIssuer{who: known}
+		h := newHouse(t, func(h *house) { h.issuer = issuer })
+		b, other := h.browser(), h.browser()
+		b.send("/login/with/company", nil)
+		for i := range 100 {
+			if resp := other.send("/login/callback?state=company.x&code=x", nil); i == 99 {
+				status(t, resp, http.StatusTooManyRequests)
+			}
+		}
+		status(t, b.send("/login/callback?"+url.Values{"state": {issuer.state}, "code": {"code"}}.Encode(), nil), http.StatusSeeOther)
+	})
 	t.Run("flood", func(t *testing.T) {
 		issuer := &fakeIssuer{err: errors.New("no")}
 		h := newHouse(t, func(h *house) { h.issuer = issuer })
