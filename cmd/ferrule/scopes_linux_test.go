@@ -44,45 +44,45 @@ import (
 // person and the local agent have no credential.
 const scopeMatrix = `
 	paths: http, node
-	#              look set unlock log greet complete watch status label accept stop see-set see-unlock
-	none           d    d   d      d   d     d        d     d      d     d      d    d       d
-	metrics        d    d   d      d   d     d        d     d      d     d      d    d       d
-	read           p    f   f      p   p     p        p     p      u     u      p    u       u
-	change         p    p   f      p   p     p        p     p      u     u      p    p       u
-	endanger       p    p   p      p   p     p        p     p      u     u      p    p       p
-	admin          p    p   p      p   p     p        p     p      p     u      p    p       p
-	other-admin    u    u   u      u   u     u        u     p      u     u      p    u       u
-	oauth-metrics  d    d   d      d   d     d        d     d      d     d      d    d       d
-	oauth-read     p    s   s      p   p     p        p     p      u     u      p    p       p
-	oauth-change   p    p   s      p   p     p        p     p      u     u      p    p       p
-	oauth-endanger p    p   p      p   p     p        p     p      u     u      p    p       p
-	oauth-admin    p    p   p      p   p     p        p     p      p     u      p    p       p
+	#              look set unlock log greet complete watch status tokens label forget accept stop see-set see-unlock
+	none           d    d   d      d   d     d        d     d      d      d     d      d      d    d       d
+	metrics        d    d   d      d   d     d        d     d      d      d     d      d      d    d       d
+	read           p    f   f      p   p     p        p     p      u      u     u      u      p    u       u
+	change         p    p   f      p   p     p        p     p      u      u     u      u      p    p       u
+	endanger       p    p   p      p   p     p        p     p      u      u     u      u      p    p       p
+	admin          p    p   p      p   p     p        p     p      p      u     u      u      p    p       p
+	other-admin    u    u   u      u   u     u        u     p      u      u     u      u      p    u       u
+	oauth-metrics  d    d   d      d   d     d        d     d      d      d     d      d      d    d       d
+	oauth-read     p    s   s      p   p     p        p     p      u      u     u      u      p    p       p
+	oauth-change   p    p   s      p   p     p        p     p      u      u     u      u      p    p       p
+	oauth-endanger p    p   p      p   p     p        p     p      u      u     u      u      p    p       p
+	oauth-admin    p    p   p      p   p     p        p     p      p      u     u      u      p    p       p
 
 	paths: device
-	#              look set unlock log greet complete watch status label accept stop see-set see-unlock
-	none           d    d   d      d   d     d        d     .      .     .      .    d       d
-	metrics        d    d   d      d   d     d        d     .      .     .      .    d       d
-	read           p    f   f      p   p     p        p     .      .     .      .    u       u
-	change         p    p   f      p   p     p        p     .      .     .      .    p       u
-	endanger       p    p   p      p   p     p        p     .      .     .      .    p       p
-	admin          p    p   p      p   p     p        p     .      .     .      .    p       p
-	oauth-metrics  d    d   d      d   d     d        d     .      .     .      .    d       d
-	oauth-read     p    s   s      p   p     p        p     .      .     .      .    p       p
-	oauth-change   p    p   s      p   p     p        p     .      .     .      .    p       p
-	oauth-endanger p    p   p      p   p     p        p     .      .     .      .    p       p
-	oauth-admin    p    p   p      p   p     p        p     .      .     .      .    p       p
+	#              look set unlock log greet complete watch status tokens label forget accept stop see-set see-unlock
+	none           d    d   d      d   d     d        d     .      .      .     .      .      .    d       d
+	metrics        d    d   d      d   d     d        d     .      .      .     .      .      .    d       d
+	read           p    f   f      p   p     p        p     .      .      .     .      .      .    u       u
+	change         p    p   f      p   p     p        p     .      .      .     .      .      .    p       u
+	endanger       p    p   p      p   p     p        p     .      .      .     .      .      .    p       p
+	admin          p    p   p      p   p     p        p     .      .      .     .      .      .    p       p
+	oauth-metrics  d    d   d      d   d     d        d     .      .      .     .      .      .    d       d
+	oauth-read     p    s   s      p   p     p        p     .      .      .     .      .      .    p       p
+	oauth-change   p    p   s      p   p     p        p     .      .      .     .      .      .    p       p
+	oauth-endanger p    p   p      p   p     p        p     .      .      .     .      .      .    p       p
+	oauth-admin    p    p   p      p   p     p        p     .      .      .     .      .      .    p       p
 
 	paths: call_tool
-	#              look set unlock status label accept stop
-	read           p    f   f      p      u     u      p
-	change         p    p   f      p      u     u      p
-	endanger       p    p   p      p      u     u      p
-	admin          p    p   p      p      p     u      p
-	other-admin    u    u   u      p      u     u      p
-	oauth-read     p    f   f      p      u     u      p
-	oauth-change   p    p   f      p      u     u      p
-	oauth-endanger p    p   p      p      u     u      p
-	oauth-admin    p    p   p      p      p     u      p
+	#              look set unlock status tokens label forget accept stop
+	read           p    f   f      p      u      u     u      u      p
+	change         p    p   f      p      u      u     u      u      p
+	endanger       p    p   p      p      u      u     u      u      p
+	admin          p    p   p      p      p      u     u      u      p
+	other-admin    u    u   u      p      u      u     u      u      p
+	oauth-read     p    f   f      p      u      u     u      u      p
+	oauth-change   p    p   f      p      u      u     u      u      p
+	oauth-endanger p    p   p      p      u      u     u      u      p
+	oauth-admin    p    p   p      p      p      u     u      u      p
 
 	paths: call_many
 	#              look set unlock
@@ -114,8 +114,8 @@ const scopeMatrix = `
 	person         p    p   p      p   p     p        p     p      p     p
 
 	paths: stdio
-	#              look set unlock log greet complete watch status label accept stop see-set see-unlock
-	local          p    p   p      p   p     p        p     p      u     u      p    p       p
+	#              look set unlock log greet complete watch status tokens label forget accept stop see-set see-unlock
+	local          p    p   p      p   p     p        p     p      u      u     u      u      p    p       p
 `
 
 // matrixCell is one cell of the matrix.
@@ -360,6 +360,10 @@ func matrixOver(ctx context.Context, session *mcp.ClientSession, path, what stri
 		tool = "gateway__status"
 	case "label":
 		tool, args = "gateway__label_device", map[string]any{"device": "lamp", "set": map[string]string{"room": "hall"}}
+	case "tokens":
+		tool = "gateway__list_tokens"
+	case "forget":
+		tool, args = "gateway__forget_device", map[string]any{"device": "lamp"}
 	case "accept":
 		tool, args = "gateway__accept_device", map[string]any{"device": "lamp"}
 	case "stop":

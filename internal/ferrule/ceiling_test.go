@@ -67,7 +67,7 @@ func TestLacks(t *testing.T) {
 
 // forPersons are the tools that docs/reference/agents.md names as those that no agent may call.
 var forPersons = []string{
-	"answer_approval", "resume_devices", "accept_device", "add_token", "rotate_token", "add_person", "set_person_role", "remove_person", "logout_person", "create_login_link",
+	"answer_approval", "resume_devices", "accept_device", "forget_device", "label_device", "rename_device", "add_token", "rotate_token", "add_person", "set_person_role", "remove_person", "logout_person", "create_login_link",
 }
 
 // TestCanCall checks who may call tools for people, and see a device.

@@ -113,9 +113,10 @@ const (
 )
 
 // forPersons are tools for people that no agent may call, whatever its scopes: they answer
-// for a person, undo what protects one, or let somebody in.
+// for a person, undo what protects one, or let somebody in. A changed device that is
+// forgotten comes back as a new one, and rules of the policy are for names and labels.
 var forPersons = []string{
-	answerTool, "resume_devices", "accept_device", "add_token", "rotate_token", "add_person", "set_person_role", "remove_person", "logout_person", "create_login_link",
+	answerTool, "resume_devices", "accept_device", "forget_device", "label_device", "rename_device", "add_token", "rotate_token", "add_person", "set_person_role", "remove_person", "logout_person", "create_login_link",
 }
 
 // forwarders are tools of the gateway that only make other calls.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ferrulehq/ferrule/internal/agent/server"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
@@ -66,8 +67,11 @@ func TestOAuthPaths(t *testing.T) {
 			if status, issuer := send(http.MethodGet, metadata, host, "https://inspector.example"); status != http.StatusOK || issuer != "http://"+host {
 				t.Errorf("as %s: %d, issuer %q", host, status, issuer)
 			}
+			if status, _ := send(http.MethodGet, server.MetadataPath+"/mcp", host, "https://inspector.example"); status != http.StatusOK {
+				t.Errorf("the metadata of the resource as %s: %d", host, status)
+			}
 		}
-		for _, path := range []string{metadata, "/oauth/authorize", "/oauth/token", "/oauth/register"} {
+		for _, path := range []string{metadata, server.MetadataPath, server.MetadataPath + "/mcp", "/oauth/authorize", "/oauth/token", "/oauth/register"} {
 			if status, _ := send(http.MethodGet, path, "evil.example", ""); status != http.StatusForbidden {
 				t.Errorf("%s answers under a name of another site: %d", path, status)
 			}

@@ -28,10 +28,11 @@ func (g *Gateway) openPeople() (err error) {
 	g.People, err = people.Open(people.Parts{
 		File: filepath.Join(g.parts.Data, peopleFile), Shared: shared, Origin: g.origin, URL: g.loginURL,
 		Issuers: g.loginIssuers, Record: g.recordAccess, Log: g.parts.Log,
-		Changed: func(name string) {
-			if g.OAuth != nil {
-				g.OAuth.EndGrants(name)
+		Changed: func(name string, elsewhere bool) int {
+			if g.OAuth == nil {
+				return 0
 			}
+			return g.OAuth.EndGrants(name, elsewhere)
 		},
 	})
 	return err

@@ -21,8 +21,10 @@ func (g *Gateway) authServers(origin string) (issuers []string) {
 	return issuers
 }
 
-// handleMetadata serves where agents get tokens. It is public.
+// handleMetadata serves where agents get tokens. It is public, but not under a name that is
+// not this gateway's.
 func (g *Gateway) handleMetadata(mux *http.ServeMux) {
-	mux.Handle(server.MetadataPath, g.Agents.Metadata())
-	mux.Handle(server.MetadataPath+"/", g.Agents.Metadata())
+	metadata := g.anyOrigin(g.Agents.Metadata())
+	mux.Handle(server.MetadataPath, metadata)
+	mux.Handle(server.MetadataPath+"/", metadata)
 }

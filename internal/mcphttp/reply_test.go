@@ -196,6 +196,7 @@ func TestStreamOver(t *testing.T) {
 func FuzzPosted(f *testing.F) {
 	f.Add([]byte(`{"jsonrpc":"2.0","id":1,"method":"initialize"}`))
 	f.Add([]byte(` [{"id":"a","method":"ping"},7]`))
+	f.Add([]byte(`[1, [{"id":"a","method":"ping"}]]`))
 	f.Add([]byte(`{"id":{"id":1},"method":5,"method":""}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		p, err := parsePosted(body)
@@ -206,7 +207,13 @@ func FuzzPosted(f *testing.F) {
 		if json.Unmarshal(body, &all) != nil {
 			t.Fatalf("%q was accepted", body)
 		}
-		if _, batch := all.([]any); batch != p.batch || p.id != nil && !json.Valid(p.id) {
+		members, batch := all.([]any)
+		for _, one := range members {
+			if _, nested := one.([]any); nested {
+				t.Errorf("%q has a batch in a batch", body)
+			}
+		}
+		if batch != p.batch || p.id != nil && !json.Valid(p.id) {
 			t.Errorf("%q became %+v", body, p)
 		}
 	})

@@ -26,6 +26,10 @@ func (p posted) opens() bool {
 	return p.method == "initialize" || p.method == "ping" || p.method == "server/discover"
 }
 
+// errNested means that a batch is in another one. The SDK would unpack it, but not those who
+// look at the messages before.
+var errNested = errors.New("a batch cannot have another batch in it")
+
 // readPosted reads the body of a POST, which can be read again. It answers a request
 // that has no valid body, and then ok is false.
 func readPosted(w http.ResponseWriter, r *http.Request) (p posted, ok bool) {
@@ -44,7 +48,7 @@ func readPosted(w http.ResponseWriter, r *http.Request) (p posted, ok bool) {
 	p.body = body
 	var duplicate *strictjson.DuplicateError
 	switch {
-	case errors.As(err, &duplicate):
+	case errors.As(err, &duplicate), errors.Is(err, errNested):
 		refuse(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, "invalid request: "+err.Error())
 	case err != nil:
 		refuse(w, http.StatusBadRequest, nil, jsonrpc.CodeParseError, "parse error: "+err.Error())
@@ -68,6 +72,11 @@ func parsePosted(body []byte) (p posted, err error) {
 		var all []json.RawMessage
 		if json.Unmarshal(body, &all) == nil && len(all) > 0 {
 			body = all[0]
+		}
+		for _, one := range all {
+			if one[0] == '[' {
+				return p, errNested
+			}
 		}
 	}
 	if json.Unmarshal(body, &first) != nil { // not an object

@@ -124,16 +124,37 @@ func (s *Server) authenticate(r *http.Request, needs ferrule.Scopes) (c identity
 	return c, nil
 }
 
-// isOwn reports whether the Host of a request is certainly a name of this gateway: of this
-// machine on a loopback address, the address itself, or one of Config.Hosts. Otherwise a
-// caller could choose a name for which it has somebody's token.
+// isOwn reports whether the Host of a request is certainly an address of this gateway: a name
+// of this machine on a loopback address, the address itself, or one of Config.Hosts.
+// Otherwise a caller could choose an address for which it has somebody's token, such as that
+// of another server on this machine: so the port must be right too. A proxy that serves the
+// gateway under a name may have the usual ports.
 func (s *Server) isOwn(r *http.Request) bool {
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if !ok {
 		return false
 	}
 	address := local.String()
-	return isLoopback(address) && isLoopback(r.Host) || mcphttp.Hostname(address) == mcphttp.Hostname(r.Host) || s.isHost(r.Host)
+	_, own, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	port := portOf(r)
+	if s.isHost(r.Host) && (port == "80" || port == "443") {
+		return true
+	}
+	return port == own && (isLoopback(address) && isLoopback(r.Host) || mcphttp.Hostname(address) == mcphttp.Hostname(r.Host) || s.isHost(r.Host))
+}
+
+// portOf returns the port in the Host of a request, or the one that its scheme has.
+func portOf(r *http.Request) string {
+	if _, port, err := net.SplitHostPort(r.Host); err == nil && port != "" {
+		return port
+	}
+	if r.TLS != nil {
+		return "443"
+	}
+	return "80"
 }
 
 // bearerToken returns the token of a request. A token in the URL is ignored: it would get

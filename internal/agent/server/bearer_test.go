@@ -110,10 +110,38 @@ func TestResourceServer(t *testing.T) {
 	}
 }
 
+// TestMadeUpSession checks that a session that the caller made up opens no address.
+func TestMadeUpSession(t *testing.T) {
+	f := newServer(t, nil, ferrule.Tool{Name: "look", Effect: ferrule.Reads})
+	f.parts.Verify, f.parts.Open = resourceTokens(t).verify, closed
+	for _, test := range []struct{ token, device string }{{"lamps", "robot"}, {"good", "ghost"}} {
+		for _, version := range append(versions, "") {
+			r := httptest.NewRequest(http.MethodPost, "/mcp/devices/"+test.device, strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"tools/list"}`))
+			r.Header.Set("Content-Type", "application/json")
+			r.Header.Set("Accept", "application/json, text/event-stream")
+			r.Header.Set("Authorization", "Bearer "+test.token)
+			r.Header.Set(mcphttp.SessionHeader, "made-up")
+			if version != "" {
+				r.Header.Set(mcphttp.VersionHeader, version)
+			}
+			w := httptest.NewRecorder()
+			f.Handler().ServeHTTP(w, r)
+			if w.Code != http.StatusNotFound {
+				t.Errorf("%s %s %s: %d %s", test.token, test.device, version, w.Code, w.Body)
+			}
+		}
+	}
+}
+
 // refusalOf sends a request and returns its status with the error of RFC 6750, and the
 // header WWW-Authenticate. Each request has another address, so that it is not delayed long.
 func refusalOf(h http.Handler, method, path, version, authorization string) (got, header string) {
-	r := httptest.NewRequest(method, "http://gw.example"+path, strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"ping"}`))
+	return refusalWith(h, method, path, version, authorization, `{"jsonrpc":"2.0","id":1,"method":"ping"}`)
+}
+
+// refusalWith is refusalOf with a body.
+func refusalWith(h http.Handler, method, path, version, authorization, body string) (got, header string) {
+	r := httptest.NewRequest(method, "http://gw.example"+path, strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json, text/event-stream")
 	if version != "" {
@@ -262,6 +290,15 @@ func TestAudience(t *testing.T) {
 		{"192.0.2.7:3377", "evil.example", "", path, []string{"gw.example"}, ""},
 		{"192.0.2.7:3377", "localhost:3377", "", path, nil, ""},
 		{"192.0.2.7:3377", "192.0.2.8", "", path, nil, ""},
+		{"127.0.0.1:3377", "localhost:9000", "", path, nil, ""}, // another server on this machine
+		{"127.0.0.1:3377", "127.0.0.1:9000", "", robot, nil, ""},
+		{"127.0.0.1:3377", "localhost", "", path, nil, ""},
+		{"127.0.0.1:3377", "localhost:", "", path, nil, ""},
+		{"127.0.0.1:80", "localhost", "", path, nil, "http://localhost/mcp"},
+		{"192.0.2.7:3377", "192.0.2.7:9000", "", path, nil, ""},
+		{"192.0.2.7:3377", "gw.example:3377", "", path, []string{"gw.example"}, "http://gw.example:3377/mcp"},
+		{"192.0.2.7:3377", "gw.example:443", "", path, []string{"gw.example"}, "http://gw.example:443/mcp"},
+		{"192.0.2.7:3377", "gw.example:9000", "", path, []string{"gw.example"}, ""},
 		{"192.0.2.7:3377", "evil.example", "https://gw.example", path, nil, "https://gw.example/mcp"},
 		{"127.0.0.1:3377", "127.0.0.1:3377", "", robot + "/x", nil, "http://127.0.0.1:3377/mcp"},
 		{"127.0.0.1:3377", "127.0.0.1:3377", "", "/metrics", nil, "http://127.0.0.1:3377/mcp"},
@@ -501,6 +538,15 @@ func TestStepUp(t *testing.T) {
 			want := `Bearer error="insufficient_scope", scope="` + test.scopes + `", resource_metadata="http://gw.example/.well-known/oauth-protected-resource` + test.path + `", error_description=`
 			if w.Code != http.StatusForbidden || !strings.HasPrefix(header, want) || served != before {
 				t.Errorf("%s %s %s: %d %s\nwant %s; %d served", version, test.token, test.body, w.Code, header, want, served-before)
+			}
+		}
+	}
+	// A batch in a batch is not looked into, so it is refused.
+	for _, body := range []string{"[[" + call("robot__move") + "]]", "[" + call("robot__look") + ", [" + call("robot__move") + "]]"} {
+		for _, version := range []string{"2025-03-26", mcphttp.StatelessVersion} {
+			before := served
+			if got, _ := refusalWith(f.Handler(), http.MethodPost, "/mcp", version, "Bearer read", body); got != "400" || served != before {
+				t.Errorf("%s %s: %s, %d served", version, body, got, served-before)
 			}
 		}
 	}

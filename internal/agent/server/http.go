@@ -58,11 +58,12 @@ func (s *Server) servers() iter.Seq[*mcp.Server] {
 }
 
 // knownDevice answers 404 for devices that agents may not know, or that the caller's
-// credential is not good for. A session that exists goes on.
+// credential is not good for. A session at a device that is gone goes on.
 func (s *Server) knownDevice(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		dev, ok := s.device(r.PathValue("device"))
-		if (!ok || !caller(r.Context()).Reaches(dev)) && r.Header.Get(mcphttp.SessionHeader) == "" {
+		session := r.Header.Get(mcphttp.SessionHeader) != "" && r.Header.Get(mcphttp.VersionHeader) < mcphttp.StatelessVersion
+		if ok && !caller(r.Context()).Reaches(dev) || !ok && !session {
 			http.Error(w, ferrule.UnknownDevice(r.PathValue("device")).Message, http.StatusNotFound)
 			return
 		}

@@ -11,13 +11,24 @@ import (
 )
 
 // openTo reports whether the caller of a request needs no credential, and until when: it
-// sends none and is on this machine. One that is sent is always checked.
+// sends none and is on this machine. One that is sent is always checked. A request that a
+// proxy has passed on may be from another machine, whatever its Host.
 func (s *Server) openTo(r *http.Request) (valid context.Context, open bool) {
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	if len(r.Header.Values("Authorization")) > 0 || !ok || !isLoopback(local.String()) {
+	if len(r.Header.Values("Authorization")) > 0 || !ok || !isLoopback(local.String()) || forwarded(r.Header) {
 		return nil, false
 	}
 	return s.parts.Open()
+}
+
+// forwarded reports whether a proxy says that it has passed on a request.
+func forwarded(h http.Header) bool {
+	for name := range h {
+		if name == "Forwarded" || name == "Via" || name == "X-Real-Ip" || strings.HasPrefix(name, "X-Forwarded-") {
+			return true
+		}
+	}
+	return false
 }
 
 // noTokenText is the answer to a caller without a credential. Agent programs show it to people.

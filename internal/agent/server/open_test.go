@@ -38,5 +38,12 @@ func TestOpen(t *testing.T) {
 		if _, got := s.openTo(r); got != test.want {
 			t.Errorf("%s: got %t", name, got)
 		}
+		for _, header := range []string{"Forwarded", "X-Forwarded-For", "x-forwarded-host", "X-Real-IP", "Via"} {
+			passed := r.Clone(r.Context())
+			passed.Header.Set(header, "")
+			if _, got := s.openTo(passed); got {
+				t.Errorf("%s: a proxy that sends %s lets others in", name, header)
+			}
+		}
 	}
 }

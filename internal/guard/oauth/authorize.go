@@ -47,12 +47,12 @@ func (s *Server) serveAuthorize(w http.ResponseWriter, r *http.Request) {
 		s.page(w, http.StatusMethodNotAllowed, problem{Text: "This page is for browsers."})
 		return
 	}
-	if !s.allow(authorizeLimit, r) {
-		w.Header().Set("Retry-After", "10")
-		s.page(w, http.StatusTooManyRequests, problem{Text: "There were too many requests from your address.", Next: "Try again in a minute."})
-		return
-	}
 	refuse := func(who ferrule.Principal, text string) {
+		if !s.allow(authorizeLimit, r) {
+			w.Header().Set("Retry-After", "10")
+			s.page(w, http.StatusTooManyRequests, problem{Text: "There were too many requests from your address.", Next: "Try again in a minute."})
+			return
+		}
 		s.parts.Record(who, ferrule.AccessConsent, from(r), text, ferrule.Denied)
 		s.page(w, http.StatusBadRequest, problem{Text: "A program asked for access in a way that is not safe: " + text + ".", Next: "Nothing was permitted. Close this page, and start the login in your program again."})
 	}

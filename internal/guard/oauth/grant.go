@@ -487,15 +487,16 @@ func (s *Server) Revoke(by ferrule.Principal, id string) error {
 }
 
 // EndGrants ends all grants that a person gave, for example because the person was removed
-// or has another role now. The person can give new ones.
-func (s *Server) EndGrants(person string) {
+// or has another role now; with own, only those of this node. The person can give new ones.
+// It returns how many there were.
+func (s *Server) EndGrants(person string, own bool) (ended int) {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	s.mu.Lock()
 	var all []*grant
 	for _, of := range []map[string]*grant{s.grants, s.foreign} {
 		for _, g := range of {
-			if g.Person == person {
+			if g.Person == person && !(own && g.foreign) {
 				all = append(all, g)
 			}
 		}
@@ -503,12 +504,14 @@ func (s *Server) EndGrants(person string) {
 	for of, c := range s.codes {
 		if c.person.Name == person {
 			delete(s.codes, of)
+			ended++
 		}
 	}
 	s.mu.Unlock()
 	for _, g := range all {
-		s.revoke(g.agent(g.Scopes), g, "", person+" was removed, or has another role")
+		s.revoke(g.agent(g.Scopes), g, "", person+" was removed or logged out, or has another role")
 	}
+	return ended + len(all)
 }
 
 // revoke ends a grant and records it. It is called with changing held.

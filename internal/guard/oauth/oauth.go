@@ -260,8 +260,10 @@ type endpoint struct {
 	rate ratelimit.Rate
 }
 
-// The limits for each host. A login takes one or two registrations, three requests of the
-// browser, and one token.
+// The limits for each host: of requests for consent and tokens that are refused, and of all
+// registrations. What is right is always served: behind a proxy, all programs have one
+// address, and one of them must not lock out the others. A login takes one or two
+// registrations.
 var (
 	authorizeLimit = &endpoint{"authorize", ratelimit.Rate{Burst: 60, Every: time.Second}}
 	tokenLimit     = &endpoint{"token", ratelimit.Rate{Burst: 120, Every: 200 * time.Millisecond}}

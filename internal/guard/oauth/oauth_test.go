@@ -788,12 +788,13 @@ func TestRestart(t *testing.T) {
 			t.Errorf("a secret is stored: %s", value)
 		}
 	}
-	r.EndGrants("nobody")
-	if !r.accepted(out.Access) {
+	if r.EndGrants("nobody", false) != 0 || !r.accepted(out.Access) {
 		t.Error("the grants of somebody else ended")
 	}
 	code := r.code(asking(id))
-	r.EndGrants("maria")
+	if ended := r.EndGrants("maria", false); ended != 2 {
+		t.Errorf("%d ended", ended)
+	}
 	if r.accepted(out.Access) || r.token(exchanging(id, code)).Error != "invalid_grant" {
 		t.Error("the grants of a person who was removed go on")
 	}

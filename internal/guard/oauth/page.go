@@ -71,7 +71,7 @@ var scopeTexts = []struct{ name, text string }{
 	{"change", "Change something, such as switching a lamp"},
 	{"endanger", "Do what can be dangerous, such as opening a lock or heating"},
 	{"metrics", "Read the metrics of the gateway"},
-	{"admin", "Manage the gateway: adopt, rename and remove devices"},
+	{"admin", "Manage the gateway: adopt, release and retry devices, list and revoke tokens"},
 }
 
 // maxShown limits the devices on the page.

@@ -133,7 +133,8 @@ func TestLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newTestServer(t, nil)
 		id := r.register(callback)
-		for target, burst := range map[string]int{authorizePath + "?" + asking(id).Encode(): authorizeLimit.rate.Burst, tokenPath: tokenLimit.rate.Burst} {
+		out := r.login(id)
+		for target, burst := range map[string]int{authorizePath + "?" + asking("unknown").Encode(): authorizeLimit.rate.Burst, tokenPath: tokenLimit.rate.Burst} {
 			method := http.MethodPost
 			if target != tokenPath {
 				method = http.MethodGet
@@ -148,6 +149,13 @@ func TestLimits(t *testing.T) {
 				t.Errorf("%s: %d requests", target, n)
 			}
 		}
+		if wrong := r.token(refreshing(id, "ferr_unknown")); wrong.Status != http.StatusTooManyRequests {
+			t.Errorf("an unknown token: %+v", wrong)
+		}
+		if again := r.token(refreshing(id, out.Refresh)); again.Status != http.StatusOK {
+			t.Errorf("wrong requests lock out a right one: %+v", again)
+		}
+		r.login(id)
 		time.Sleep(time.Hour)
 		for range maxCodes {
 			if !r.addCode(hashOf(newSecret("")), &code{client: &client{ID: id}, expires: time.Now().Add(codeTTL)}) {

@@ -109,7 +109,7 @@ func TestNodes(t *testing.T) {
 		shared.mu.Lock()
 		shared.cut = true
 		shared.mu.Unlock()
-		c.EndGrants("maria")
+		c.EndGrants("maria", false)
 		synctest.Wait()
 		if c.accepted(out.Access) || !a.accepted(out.Access) {
 			t.Error("a node that is cut off keeps what it knew")
@@ -139,7 +139,7 @@ func TestNodes(t *testing.T) {
 		shared.synced[4]()
 		synctest.Wait()
 		everywhere(out.Access, true)
-		a.EndGrants("maria")
+		a.EndGrants("maria", false)
 		synctest.Wait()
 
 		// Devices and names are bounded, so that the record fits.

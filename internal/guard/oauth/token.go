@@ -40,11 +40,11 @@ const shareTime = time.Second
 // client reads a form, and returns the client that sent it. If it is not right it answers,
 // and returns "".
 func (s *Server) client(w http.ResponseWriter, r *http.Request, event ferrule.AccessEvent) (id string, form url.Values) {
-	if !s.allow(tokenLimit, r) {
-		tooMany(w)
-		return "", nil
-	}
 	refuse := func(status int, code, text string) {
+		if !s.allow(tokenLimit, r) {
+			tooMany(w)
+			return
+		}
 		s.parts.Record(stranger, event, from(r), text, ferrule.Denied)
 		answerError(w, status, code, text)
 	}
@@ -92,12 +92,16 @@ func (s *Server) serveToken(w http.ResponseWriter, r *http.Request) {
 	default:
 		wrong = &requestError{"unsupported_grant_type", "grant_type must be authorization_code or refresh_token"}
 	}
-	if wrong != nil {
-		status := http.StatusBadRequest
-		if wrong.code == "server_error" {
-			status = http.StatusServiceUnavailable
-		}
-		answerError(w, status, wrong.code, wrong.text)
+	switch {
+	case wrong == nil:
+	case wrong.code == "server_error":
+		answerError(w, http.StatusServiceUnavailable, wrong.code, wrong.text)
+		return
+	case !s.allow(tokenLimit, r):
+		tooMany(w)
+		return
+	default:
+		answerError(w, http.StatusBadRequest, wrong.code, wrong.text)
 		return
 	}
 	if given.heard != nil {

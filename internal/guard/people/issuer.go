@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/mcphttp"
 )
 
 // Issuer is an external issuer that people can log in through.
@@ -80,17 +81,21 @@ func (p *People) serveWith(w http.ResponseWriter, r *http.Request) {
 
 // serveCallback logs a person in when the browser is back from an issuer.
 func (p *People) serveCallback(w http.ResponseWriter, r *http.Request) {
-	if !p.attempt(r) {
-		p.tooMany(w)
-		return
-	}
 	q := r.URL.Query()
 	name, _, _ := strings.Cut(q.Get("state"), ".")
 	v, ok := p.visitOf(r)
 	issuer, known := p.issuer(name)
 	if !ok || !known || !equal(q.Get("state"), p.state(name, v)) {
+		if !p.attempt(r) {
+			p.tooMany(w)
+			return
+		}
 		p.failed(r, "a login through an issuer that this browser did not begin")
 		p.page(w, http.StatusForbidden, view{Title: "You are not logged in", Text: "This browser did not begin this login, or it took too long. Begin again.", Login: true})
+		return
+	}
+	if p.asks.Take(mcphttp.HostOf(r.RemoteAddr), time.Now()) != 0 {
+		p.tooMany(w)
 		return
 	}
 	back := v.Return

@@ -50,9 +50,11 @@ type Parts struct {
 	URL func() (string, error)
 	// Issuers returns the external issuers that people can log in through; it may be nil.
 	Issuers func() []Issuer
-	// Changed is called when a person was removed or has got another role, here or on another
-	// node. It may be nil, and must not call back.
-	Changed func(name string)
+	// Changed is called when a person was removed or logged out, or has got another role. It
+	// ends what the person has permitted, and returns how much that was. If another node made
+	// the change, it ends only what was permitted here, as every node does. It may be nil, and
+	// must not call back.
+	Changed func(name string, elsewhere bool) (ended int)
 	// Record records who was let in, and who was not.
 	Record func(who ferrule.Principal, event ferrule.AccessEvent, from, message string, refused ferrule.Code)
 	Log    *slog.Logger
@@ -82,7 +84,8 @@ type People struct {
 	heard    map[string]int64     // versions that other nodes know, by key
 	links    map[[sha256.Size]byte]*link
 	sessions map[[sha256.Size]byte]*session
-	attempts *ratelimit.Keyed[netip.Prefix] // by address
+	attempts *ratelimit.Keyed[netip.Prefix] // that failed, by address
+	asks     *ratelimit.Keyed[netip.Prefix] // of issuers, by address
 }
 
 // record is a person as it is stored.
@@ -130,7 +133,7 @@ func Open(parts Parts) (*People, error) {
 		return nil, fmt.Errorf("people: %w", err)
 	}
 	if parts.Changed == nil {
-		parts.Changed = func(string) {}
+		parts.Changed = func(string, bool) int { return 0 }
 	}
 	if parts.Issuers == nil {
 		parts.Issuers = func() []Issuer { return nil }
@@ -139,6 +142,7 @@ func Open(parts Parts) (*People, error) {
 		parts: parts, file: file, key: make([]byte, sha256.Size),
 		known: make(map[string]record), logins: make(map[string]time.Time), heard: make(map[string]int64),
 		links: make(map[[sha256.Size]byte]*link), sessions: make(map[[sha256.Size]byte]*session), attempts: ratelimit.NewKeyed[netip.Prefix](attemptRate, maxAddresses),
+		asks: ratelimit.NewKeyed[netip.Prefix](attemptRate, maxAddresses),
 	}
 	rand.Read(p.key)
 	p.mux = p.routes()
@@ -200,8 +204,8 @@ func (p *People) hear(name string, value []byte) {
 	p.mu.Unlock()
 	switch {
 	case newer:
-		if known && r.Role != own.Role {
-			p.parts.Changed(r.Name)
+		if known || !r.outdated(time.Now()) { // otherwise it was pruned here, and what was permitted is newer
+			p.parts.Changed(r.Name, true)
 		}
 		if err := p.file.Put(name, r); err != nil {
 			p.parts.Log.Error("a change of a person on another node is not stored", "err", err)
@@ -241,10 +245,15 @@ func (p *People) share(r record) error {
 	return p.parts.Shared.Put(personPrefix+r.key(), data)
 }
 
+// outdated reports whether the record is of a person who was removed long ago.
+func (r record) outdated(now time.Time) bool {
+	return r.Role == "" && now.Sub(time.UnixMicro(r.Version)) > removedAge
+}
+
 // prune forgets people who were removed long ago.
 func (p *People) prune(now time.Time) {
 	for name, r := range p.known {
-		if r.Role == "" && now.Sub(time.UnixMicro(r.Version)) > removedAge {
+		if r.outdated(now) {
 			delete(p.known, name)
 			p.file.Delete(personPrefix + r.key()) // otherwise it is deleted at the next start
 		}
@@ -313,10 +322,10 @@ func (p *People) SetRole(by ferrule.Principal, name string, role ferrule.PersonR
 	})
 }
 
-// Remove removes a person, and ends the sessions of that name.
+// Remove removes a person, and ends the sessions of that name and what it has permitted.
 func (p *People) Remove(by ferrule.Principal, name string) (ferrule.KnownPerson, error) {
 	return p.change(by, name, ferrule.AccessPersonRemoved, func(r record) (record, string, error) {
-		if r.Role == "" {
+		if r.Role == "" && p.parts.Changed(name, false) == 0 {
 			return r, "", p.unknown(name)
 		}
 		r.Role = ""
@@ -324,10 +333,11 @@ func (p *People) Remove(by ferrule.Principal, name string) (ferrule.KnownPerson,
 	})
 }
 
-// Logout ends all sessions of a person, who may log in again.
+// Logout ends all sessions of a person and what the person has permitted. The person may log
+// in again. Users of this machine and people of an issuer have no record before.
 func (p *People) Logout(by ferrule.Principal, name string) (ferrule.KnownPerson, error) {
 	return p.change(by, name, ferrule.AccessLogout, func(r record) (record, string, error) {
-		if r.Version == 0 && !slices.ContainsFunc(p.List(), func(one ferrule.KnownPerson) bool { return one.Name == name }) {
+		if r.Version == 0 && !slices.ContainsFunc(p.List(), func(one ferrule.KnownPerson) bool { return one.Name == name }) && p.parts.Changed(name, false) == 0 {
 			return r, "", p.unknown(name)
 		}
 		return r, "all sessions of " + name + " were ended", nil
@@ -372,9 +382,7 @@ func (p *People) change(by ferrule.Principal, name string, event ferrule.AccessE
 	p.known[name] = r
 	out = ferrule.KnownPerson{Name: name, Role: r.Role, LastLogin: p.logins[name]}
 	p.mu.Unlock()
-	if known && r.Role != before.Role {
-		p.parts.Changed(name)
-	}
+	p.parts.Changed(name, false) // after the sessions have ended, so that nothing more is permitted
 	if err := p.share(r); err != nil {
 		out.Note = "Other nodes could not be told yet. They will be as soon as they can be reached."
 		p.parts.Log.Warn("a change of a person is not shared with other nodes yet; it is retried", "err", err)
@@ -397,13 +405,13 @@ func (p *People) mac(purpose string, values ...string) string {
 // equal compares secrets in constant time.
 func equal(a, b string) bool { return hmac.Equal([]byte(a), []byte(b)) }
 
-// The limits of attempts to log in that fail, or ask an issuer. A valid link is never
-// refused because of them: behind a proxy, all browsers have one address.
+// The limit of attempts to log in that fail, and of those that ask an issuer. What is right is
+// never refused because of others that failed: behind a proxy, all browsers have one address.
 var attemptRate = ratelimit.PerMinute(30)
 
 const maxAddresses = 1024
 
-// attempt counts an attempt, and reports whether its address may make it.
+// attempt counts an attempt that failed, and reports whether its address may make it.
 func (p *People) attempt(r *http.Request) bool {
 	return p.attempts.Take(mcphttp.HostOf(r.RemoteAddr), time.Now()) == 0
 }

@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -39,6 +40,7 @@ type house struct {
 	origin string
 	issuer *fakeIssuer
 	shared records.Shared
+	grants func(name string, elsewhere bool) int
 
 	mu     sync.Mutex
 	events []string
@@ -58,7 +60,7 @@ func newHouse(t *testing.T, change ...func(*house)) *house {
 func (h *house) open() {
 	h.t.Helper()
 	parts := people.Parts{
-		File: filepath.Join(h.dir, "people"), Shared: h.shared, Log: slog.New(slog.DiscardHandler),
+		File: filepath.Join(h.dir, "people"), Shared: h.shared, Changed: h.grants, Log: slog.New(slog.DiscardHandler),
 		Origin: func(r *http.Request) string { return h.origin },
 		URL:    func() (string, error) { return h.origin, nil },
 		Record: func(who ferrule.Principal, event ferrule.AccessEvent, from, message string, refused ferrule.Code) {
@@ -824,6 +826,55 @@ func TestNodes(t *testing.T) {
 	has(b, "ben viewer")
 }
 
+// TestEndsGrants checks that what a person has permitted ends when the person is logged out or
+// removed, also if the person is a user of the machine or of an issuer, who has no record.
+func TestEndsGrants(t *testing.T) {
+	cloud := &cloud{}
+	var mu sync.Mutex
+	var ended []string
+	has := map[string]int{"mallory": 1, "company:7": 2}
+	grants := func(node string) func(*house) {
+		return func(h *house) {
+			h.shared = cloud.node()
+			h.grants = func(name string, elsewhere bool) int {
+				mu.Lock()
+				defer mu.Unlock()
+				n := has[name]
+				if !elsewhere {
+					delete(has, name)
+				}
+				ended = append(ended, fmt.Sprint(node, " ", name, " ", elsewhere))
+				return n
+			}
+		}
+	}
+	a := newHouse(t, grants("a"))
+	newHouse(t, grants("b"))
+	a.add("anna", ferrule.RoleViewer)
+	for _, test := range []struct {
+		change func(ferrule.Principal, string) (ferrule.KnownPerson, error)
+		name   string
+		known  bool
+	}{{a.Logout, "anna", true}, {a.Remove, "anna", true}, {a.Remove, "anna", false}, {a.Remove, "mallory", true}, {a.Logout, "company:7", true}, {a.Logout, "nobody", false}, {a.Remove, "nobody", false}} {
+		mu.Lock()
+		ended = nil
+		mu.Unlock()
+		if _, err := test.change(owner, test.name); (err == nil) != test.known {
+			t.Errorf("%s: %v", test.name, err)
+		}
+		if !test.known {
+			continue
+		}
+		for _, want := range []string{"a " + test.name + " false", "b " + test.name + " true"} {
+			eventually(t, want, func() bool {
+				mu.Lock()
+				defer mu.Unlock()
+				return slices.Contains(ended, want)
+			})
+		}
+	}
+}
+
 // fakeIssuer knows one person.
 type fakeIssuer struct {
 	who                              people.Identity
@@ -925,6 +976,18 @@ func TestIssuer(t *testing.T) {
 			})
 		})
 	}
+	t.Run("lock out", func(t *testing.T) {
+		issuer := &fakeIssuer{who: known}
+		h := newHouse(t, func(h *house) { h.issuer = issuer })
+		b, other := h.browser(), h.browser()
+		b.send("/login/with/company", nil)
+		for i := range 100 {
+			if resp := other.send("/login/callback?state=company.x&code=x", nil); i == 99 {
+				status(t, resp, http.StatusTooManyRequests)
+			}
+		}
+		status(t, b.send("/login/callback?"+url.Values{"state": {issuer.state}, "code": {"code"}}.Encode(), nil), http.StatusSeeOther)
+	})
 	t.Run("flood", func(t *testing.T) {
 		issuer := &fakeIssuer{err: errors.New("no")}
 		h := newHouse(t, func(h *house) { h.issuer = issuer })

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -472,6 +473,9 @@ func (c Config) checkOpenLoopback() error {
 		return fmt.Errorf("other machines reach %s; set it to false, or use 127.0.0.1 in listen", c.Listen)
 	case len(c.Agents.Hosts) > 0:
 		return errors.New("other machines reach the gateway under the names in agents.hosts; set it to false, or remove agents.hosts")
+	}
+	if u, err := url.Parse(c.Auth.URL); c.Auth.URL != "" && (err != nil || !isLoopback(u.Hostname())) {
+		return fmt.Errorf("other machines reach the gateway at auth.url, %s; set it to false, or remove auth.url", ferrule.MaskURL(c.Auth.URL))
 	}
 	return nil
 }

@@ -153,6 +153,7 @@ func TestParseRefuses(t *testing.T) {
 		{"listen: 127.0.0.1:http\n", `listen: must be HOST:PORT, got "127.0.0.1:http"`},
 		{"tls: {cert: a.pem}\n", "tls: must have both cert and key, or neither"},
 		{"agents: {hosts: [ferrule.example.com], open_loopback: true}\n", "agents.open_loopback: other machines reach the gateway under the names in agents.hosts"},
+		{"agents: {open_loopback: true}\nauth: {url: 'https://gw.example'}\n", "agents.open_loopback: other machines reach the gateway at auth.url, https://gw.example"},
 		{"agents: {hosts: ['https://h']}\n", `agents.hosts: must be names such as ferrule.example.com, without a port, got "https://h"`},
 		{"agents: {hosts: ['h:80']}\n", `agents.hosts: must be names`},
 		{"auth: {server: {enabled: true}, url: 'http://gw.example'}\n", "auth.url: everybody on the way to http://gw.example could read the tokens"},
