@@ -255,7 +255,7 @@ func TestHealth(t *testing.T) {
 	if _, err := g.call("robot", "gpio_read", `{"pin":2}`, 0); err != nil {
 		t.Errorf("reading: %v", err)
 	}
-	if code, body := get(); code != http.StatusServiceUnavailable || !strings.Contains(body, `"status":"failing","journal":"journal: closed"`) {
+	if code, body := get(); code != http.StatusServiceUnavailable || !strings.Contains(body, `"status":"failing","journal":"failing"`) {
 		t.Errorf("got %d %s", code, body)
 	}
 }

@@ -343,7 +343,7 @@ func (g *Gateway) buildTools() error {
 		builtin.ListApprovals(approvals{g}),
 		builtin.AnswerApproval(approvals{g}),
 		builtin.ExplainPolicy(g),
-		builtin.Status(g.parts.Version, g.Status),
+		builtin.Status(g.parts.Version, g.statusFor),
 		builtin.StopDevices(stopper{g}),
 		builtin.ResumeDevices(stopper{g}),
 		builtin.FindDevices(g.catalogFor),

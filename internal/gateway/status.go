@@ -8,9 +8,13 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// Status returns what the status tool reports.
-func (g *Gateway) Status() builtin.StatusOutput {
-	n := g.Catalog.Counts()
+// Status returns what the status tool reports to people.
+func (g *Gateway) Status() builtin.StatusOutput { return g.statusFor(ferrule.Principal{}) }
+
+// statusFor returns what the status tool reports to a caller. One that is limited to some
+// devices does not learn of others.
+func (g *Gateway) statusFor(who ferrule.Principal) builtin.StatusOutput {
+	n := g.Catalog.CountsFor(who)
 	_, shape := g.Catalog.List()
 	stats := g.Pipeline.Stats()
 	out := builtin.StatusOutput{
@@ -18,7 +22,7 @@ func (g *Gateway) Status() builtin.StatusOutput {
 		Calls: builtin.Calls{CacheHits: stats.CacheHits, CacheMisses: stats.CacheMisses, CacheSize: stats.CacheEntries, Limited: stats.Limited},
 	}
 	for _, e := range g.Endpoints {
-		if s := e.State(); !s.Connected {
+		if s := e.State(); !s.Connected && who.Devices == "" {
 			out.Endpoints = append(out.Endpoints, fmt.Sprintf("%s is disconnected from %s since %s: %s", s.Name, s.Address, ferrule.FormatTime(s.Since), s.Reason))
 		}
 	}

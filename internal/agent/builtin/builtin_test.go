@@ -238,7 +238,7 @@ func everyTool(t *testing.T) *builtin.Set {
 	var tr trust
 	return newSet(t, builtin.ListDevices(someDevices(), nil), builtin.DescribeDevice(someDevices(), nil), builtin.DeviceState(talkative{someDevices()}, nil), builtin.AdoptDevice(&tr), builtin.RenameDevice(&tr), builtin.LabelDevice(&tr),
 		builtin.FindDevices(seenByAll(someOffers())), builtin.FindTools(seenByAll(someOffers())), builtin.DescribeTool(seenByAll(someOffers())), builtin.CallMany(road),
-		builtin.Status("1", func() builtin.StatusOutput { return builtin.StatusOutput{Online: 1, List: "plain"} }),
+		builtin.Status("1", func(ferrule.Principal) builtin.StatusOutput { return builtin.StatusOutput{Online: 1, List: "plain"} }),
 		builtin.Latest(someDevices(), nil, someSignals()), builtin.History(someDevices(), nil, someSignals()), builtin.SQL(someDevices(), nil, answers{}, "samples(value)"), builtin.ListTokens(logins{}), builtin.RevokeToken(logins{}))
 }
 

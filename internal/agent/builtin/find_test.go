@@ -122,7 +122,7 @@ func TestStatus(t *testing.T) {
 		{builtin.StatusOutput{Released: 1, Offline: 4}, "No device can be used now. 1 device is released"},
 		{builtin.StatusOutput{Offline: 2}, "No device is online. 2 devices are offline:"},
 	} {
-		b := newSet(t, builtin.Status("1.2.3", func() builtin.StatusOutput { return test.seen }))
+		b := newSet(t, builtin.Status("1.2.3", func(ferrule.Principal) builtin.StatusOutput { return test.seen }))
 		var out builtin.StatusOutput
 		if err := call(t, b, ferrule.Agent, "status", `{}`, &out); err != nil {
 			t.Fatal(err)

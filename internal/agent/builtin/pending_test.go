@@ -29,7 +29,7 @@ func gateway(t *testing.T) (road ferrule.Handler, c *catalog.Catalog) {
 		Config: pipeline.DefaultConfig(), Journal: noJournal{}, Fleet: f, Log: slog.New(slog.DiscardHandler),
 	}).Handle
 	b := newSet(t, builtin.ListDevices(f, nil), builtin.DescribeDevice(f, nil), builtin.DeviceState(f, nil), builtin.FindDevices(seenByAll(c.All())), builtin.FindTools(seenByAll(c.All())),
-		builtin.DescribeTool(seenByAll(c.All())), builtin.CallMany(road), builtin.Status("1", func() builtin.StatusOutput {
+		builtin.DescribeTool(seenByAll(c.All())), builtin.CallMany(road), builtin.Status("1", func(ferrule.Principal) builtin.StatusOutput {
 			n := c.Counts()
 			_, shape := c.List()
 			return builtin.StatusOutput{Online: n.Online, Offline: n.Offline, Released: n.Released, Pending: n.Pending, Kinds: n.Kinds, List: string(shape)}

@@ -57,11 +57,12 @@ type Calls struct {
 	Limited     uint64 `json:"limited" jsonschema:"refused by the rate limit"`
 }
 
-// Status returns the tool status. Look returns all but version and summary.
-func Status(version string, look func() StatusOutput) Tool {
+// Status returns the tool status. Look returns all but version and summary, as a caller may
+// know it.
+func Status(version string, look func(who ferrule.Principal) StatusOutput) Tool {
 	const text = "Returns the state of the gateway: numbers of devices, and what to do if there are none."
-	return Typed("status", text, ferrule.Reads, func(context.Context, *ferrule.Call, StatusInput) (StatusOutput, error) {
-		out := look()
+	return Typed("status", text, ferrule.Reads, func(_ context.Context, call *ferrule.Call, _ StatusInput) (StatusOutput, error) {
+		out := look(call.Principal)
 		out.Version = version
 		out.Summary = strings.TrimSpace(out.Stopped + " " + out.summary())
 		return out, nil

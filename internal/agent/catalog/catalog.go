@@ -341,6 +341,27 @@ func (c *Catalog) Counts() Counts {
 	return n
 }
 
+// CountsFor returns the numbers of the devices that the credential of a caller is good for.
+func (c *Catalog) CountsFor(who ferrule.Principal) (n Counts) {
+	if who.Devices == "" {
+		return c.Counts()
+	}
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	kinds := make(map[ferrule.Kind]bool)
+	for _, e := range c.devices {
+		if !who.Reaches(e.device) || e.id == ferrule.GatewayID {
+			continue
+		}
+		*n.of(e.device)++
+		if e.group != nil {
+			kinds[e.device.Kind] = true
+		}
+	}
+	n.Kinds = len(kinds)
+	return n
+}
+
 // Lookup returns a device that agents may see, by its ID or an earlier one, or the gateway, with its effective
 // manifest, which is nil if the device was never reached.
 func (c *Catalog) Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool) {

@@ -49,10 +49,15 @@ func (s *Server) Protected(needs ferrule.Scopes, next http.Handler) http.Handler
 			s.refuse(w, r, refused)
 			return
 		}
-		// A session belongs to its principal, whatever token it has now, and to the device
-		// of that token: another one could reach more through the session.
+		// A session belongs to its principal, whatever token it has now, and to the devices
+		// of that token: another one could reach more through the session, such as what it
+		// has subscribed to.
 		var who any = c.Who
-		info := &sdkauth.TokenInfo{UserID: c.Who.String() + " " + c.Device, Extra: map[string]any{whoExtra: who}}
+		reach := c.Device
+		if reach == "" {
+			reach = "of " + c.Who.Devices
+		}
+		info := &sdkauth.TokenInfo{UserID: c.Who.String() + " " + reach, Extra: map[string]any{whoExtra: who}}
 		ctx := context.WithValue(context.WithValue(r.Context(), callerKey{}, who), tokenInfoKey{}, info)
 		serveWhile(c.Valid, known, w, r.WithContext(ctx))
 	})))

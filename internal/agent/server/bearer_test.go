@@ -383,7 +383,7 @@ func TestMetadata(t *testing.T) {
 }
 
 // TestRefreshedSession checks that a session goes on with another token of its principal,
-// with the scopes of that token, and not with the token of anybody else or of one device.
+// with the scopes of that token, and not with the token of anybody else or for other devices.
 func TestRefreshedSession(t *testing.T) {
 	var scopes ferrule.Scopes
 	f := newServer(t, func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
@@ -392,11 +392,11 @@ func TestRefreshedSession(t *testing.T) {
 		return &ferrule.Result{Value: []byte("1")}, nil
 	}, ferrule.Tool{Name: "look", Effect: ferrule.Reads})
 	claude := ferrule.Principal{Role: ferrule.Agent, Name: "oauth:maria/claude", Auth: ferrule.AuthOAuth, Scopes: scopesOf(t, "change")}
-	less, other := claude, claude
-	less.Scopes, other.Name = scopesOf(t, "read"), "oauth:maria/codex"
+	less, other, few := claude, claude, claude
+	less.Scopes, other.Name, few.Devices = scopesOf(t, "read"), "oauth:maria/codex", "lamp-*"
 	f.parts.Open = closed
 	f.parts.Verify = testTokens{
-		"first": identity.Credential{Who: claude}, "second": identity.Credential{Who: less}, "other": identity.Credential{Who: other}, "robot": identity.Credential{Who: claude, Device: "robot"},
+		"first": identity.Credential{Who: claude}, "second": identity.Credential{Who: less}, "other": identity.Credential{Who: other}, "robot": identity.Credential{Who: claude, Device: "robot"}, "few": identity.Credential{Who: few},
 	}.verify
 	web := httptest.NewServer(f.Handler())
 	defer web.Close()
@@ -434,7 +434,7 @@ func TestRefreshedSession(t *testing.T) {
 		scopes      ferrule.Scopes
 	}{
 		{"/mcp", "first", 200, claude.Scopes}, {"/mcp", "second", 200, less.Scopes}, {"/mcp", "first", 200, claude.Scopes},
-		{"/mcp", "other", 403, 0}, {"/mcp/devices/robot", "robot", 403, 0},
+		{"/mcp", "other", 403, 0}, {"/mcp/devices/robot", "robot", 403, 0}, {"/mcp", "few", 403, 0},
 	} {
 		scopes = 0
 		if status, text := send(test.path, test.token, call); status != test.status || scopes != test.scopes {

@@ -348,7 +348,7 @@ func TestHTTP(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer silent.Close()
-	well, full := answer(200, `{"status":"ok","journal":"ok"}`), answer(503, `{"status":"failing","journal":"no space left"}`)
+	well, full := answer(200, `{"status":"ok","journal":"ok"}`), answer(503, `{"status":"failing","journal":"failing"}`)
 	other := answer(200, "<html>")
 	for name, test := range map[string]struct {
 		gateway gatewayState
@@ -356,7 +356,7 @@ func TestHTTP(t *testing.T) {
 		want    []string
 	}{
 		"served":           {gatewayState{status: builtin.StatusOutput{Listen: well}}, "", []string{"fine http: http://" + well + "/healthz answers"}},
-		"ill":              {gatewayState{status: builtin.StatusOutput{Listen: full}}, "", []string{"wrong http: the gateway is failing: no space left → calls that change something are refused"}},
+		"ill":              {gatewayState{status: builtin.StatusOutput{Listen: full}}, "", []string{"wrong http: the gateway is failing: it cannot write its journal → see why in its log"}},
 		"not served":       {gatewayState{status: builtin.StatusOutput{Listen: nobody}}, "", []string{"wrong http: http://" + nobody + "/healthz does not answer: "}},
 		"served by others": {gatewayState{status: builtin.StatusOutput{Listen: other}}, "", []string{"wrong http: http://" + other + "/healthz does not answer: "}},
 		"no HTTP":          {gatewayState{}, "", []string{"fine http: the gateway does not serve HTTP"}},

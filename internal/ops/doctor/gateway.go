@@ -216,8 +216,8 @@ func (d *Doctor) served(ctx context.Context, addr string) Finding {
 		f.State, f.Found = Wrong, fmt.Sprintf("http://%s/healthz does not answer: %v", addr, err)
 		f.Next = "restart the gateway, and check its log"
 	case h.Status != "ok":
-		f.State, f.Found = Wrong, fmt.Sprintf("the gateway is %s: %s", h.Status, h.Journal)
-		f.Next = "calls that change something are refused until the journal can be written"
+		f.State, f.Found = Wrong, fmt.Sprintf("the gateway is %s: it cannot write its journal", h.Status)
+		f.Next = "see why in its log; calls that change something are refused until then"
 	default:
 		f.Found = fmt.Sprintf("%s://%s/healthz answers; agents are served at /mcp", scheme, addr)
 	}
