@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"path/filepath"
+	"strings"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/guard/identity"
@@ -46,7 +47,7 @@ func (g *Gateway) verifyOAuth(ctx context.Context, credential string, r identity
 func (g *Gateway) grantable(who ferrule.Principal) (all []oauth.Device) {
 	for _, dev := range g.Fleet.Devices() {
 		if dev.ID != ferrule.GatewayID && dev.Trust != ferrule.TrustPending && who.Reaches(dev) {
-			all = append(all, oauth.Device{ID: dev.ID, Text: string(dev.Kind)})
+			all = append(all, oauth.Device{ID: dev.ID, Text: strings.TrimSpace(dev.Model + " " + dev.Version)})
 		}
 	}
 	return all

@@ -48,7 +48,11 @@ func (p *People) serveLogin(w http.ResponseWriter, r *http.Request) {
 		p.page(w, http.StatusOK, view{Title: "You are logged in", Who: who.Name, Role: roleName(who), CSRF: csrf})
 	default:
 		p.newVisit(w, r, back)
-		p.page(w, http.StatusOK, view{Title: "Log in to Ferrule", Login: true})
+		v := view{Title: "Log in to Ferrule", Login: true}
+		if there, err := p.parts.URL(); err == nil && there != p.parts.Origin(r) {
+			v.Here, v.There = p.parts.Origin(r), there
+		}
+		p.page(w, http.StatusOK, v)
 	}
 }
 
@@ -145,6 +149,8 @@ type view struct {
 	// Login adds how to log in.
 	Login   bool
 	Issuers []Issuer
+	// Here is the address of the page, if links begin with another one: There.
+	Here, There string
 }
 
 const style = `body{font:16px/1.5 system-ui,sans-serif;max-width:34rem;margin:3rem auto;padding:0 1rem;color:#15191c;background:#f5f6f6}
@@ -159,7 +165,7 @@ var pages = template.Must(template.New("page").Parse(`<!doctype html><html lang=
 {{else if .Who}}<p>You are <b>{{.Who}}</b> ({{.Role}}). <a href="/approvals">See what waits for approval</a></p>
 <form method="post" action="/logout"><input type="hidden" name="csrf" value="{{.CSRF}}"><button>Log out</button></form>
 {{end}}{{if .Login}}{{range .Issuers}}<p><a class="button" href="/login/with/{{.Name}}">Log in with {{.Name}}</a></p>
-{{end}}<p>{{if .Issuers}}Or run{{else}}Run{{end}} <code>ferrule login</code> on the machine of the gateway, and open the link that it prints in this browser. If you cannot, ask the owner for a link: <code>ferrule login --as NAME</code>.</p>
+{{end}}<p>{{if .Issuers}}Or run{{else}}Run{{end}} <code>ferrule login</code> on the machine of the gateway, and open the link that it prints in this browser. If you cannot, ask the owner for a link: <code>ferrule login --as NAME</code>.{{if .Here}} The link begins with <code>{{.There}}</code>. You are at <code>{{.Here}}</code>, and a login is for one address: replace that part of the link.{{end}}</p>
 {{end}}</body></html>
 `))
 

@@ -208,13 +208,28 @@ func (c Client) Accepts(s Server) error {
 	return s.Check()
 }
 
+// tokenElsewhere reports whether an entry has the address of another server than a URL: its
+// headers may have a token, which must not be sent to that one.
+func tokenElsewhere(entry map[string]any, to string) bool {
+	origin := func(text string) string {
+		u, err := url.Parse(text)
+		if err != nil {
+			return text
+		}
+		return u.Scheme + "://" + u.Host
+	}
+	from, ok := entry["url"].(string)
+	return ok && origin(from) != origin(to)
+}
+
 // Add returns the document with the server added or updated. Other keys of the entry
-// stay, unless a command is replaced by a URL or the other way round.
+// stay, unless a command is replaced by a URL or the other way round, or the URL is one of
+// another server and there is no token for it.
 func (c Client) Add(doc []byte, s Server) ([]byte, error) {
 	return c.edit(doc, s.Name, func(doc []byte, entry any) ([]byte, error) {
 		path, want := []string{c.servers, s.Name}, c.entry(s)
 		now, ok := entry.(map[string]any)
-		other := !ok || c.otherKind(now, want)
+		other := !ok || c.otherKind(now, want) || s.Token == "" && tokenElsewhere(now, s.URL)
 		if s.Token != "" {
 			key, headers := cmp.Or(c.headers, "headers"), map[string]string{}
 			if !other {

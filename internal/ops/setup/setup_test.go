@@ -275,3 +275,27 @@ func check(t *testing.T, c Client, doc []byte) {
 }
 
 func trimBOM(doc []byte) []byte { return []byte(strings.TrimPrefix(string(doc), string(bom))) }
+
+// TestTokenElsewhere checks that a token stays behind when an entry gets the address of
+// another server.
+func TestTokenElsewhere(t *testing.T) {
+	for _, c := range Clients() {
+		here := Server{Name: "ferrule", URL: "http://127.0.0.1:3377/mcp", Token: "fer_secret"}
+		if c.Accepts(here) != nil {
+			continue
+		}
+		doc, err := c.Add(nil, here)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for to, kept := range map[string]bool{"http://127.0.0.1:3377/mcp/devices/robot": true, "http://127.0.0.1:3378/mcp": false, "http://evil.example/mcp": false} {
+			after, err := c.Add(doc, Server{Name: "ferrule", URL: to})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Contains(string(after), "fer_secret"); got != kept {
+				t.Errorf("%s, %s: the token is kept: %t", c.Name, to, got)
+			}
+		}
+	}
+}
