@@ -111,6 +111,15 @@ func (r record) replaces(other record) bool {
 	return cmp.Or(cmp.Compare(r.Version, other.Version), cmp.Compare(other.Role.Rank(), r.Role.Rank())) > 0
 }
 
+// maxAhead is how far the clocks of nodes may differ.
+const maxAhead = 24 * time.Hour
+
+// ahead reports whether the record lets somebody in and has a version that no honest clock
+// could give: it could not be replaced, so the person not be removed. A removal always counts.
+func (r record) ahead(now time.Time) bool {
+	return r.Role != "" && r.Version > now.Add(maxAhead).UnixMicro()
+}
+
 // parseRecord reads a record from the file or from another node.
 func parseRecord(data []byte) (r record, ok bool) {
 	err := json.Unmarshal(data, &r)
@@ -189,7 +198,7 @@ func (p *People) hear(name string, value []byte) {
 		return
 	}
 	r, ok := parseRecord(value)
-	if !ok || r.key() != key {
+	if !ok || r.key() != key || r.ahead(time.Now()) {
 		return
 	}
 	p.changing.Lock()

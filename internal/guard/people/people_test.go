@@ -405,19 +405,19 @@ func TestAttacks(t *testing.T) {
 		h := newHouse(t)
 		b := h.browser()
 		const planted = "AAAAAAAAAAAAAAAAAAAAAAAAAA"
-		b.cookies["ferrule"] = &http.Cookie{Name: "ferrule", Value: planted}
+		b.cookies["ferrule-3377"] = &http.Cookie{Name: "ferrule-3377", Value: planted}
 		b.login(h.link(""))
-		first := b.cookies["ferrule"].Value
+		first := b.cookies["ferrule-3377"].Value
 		if b.hello() == "" || first == planted || len(first) < 26 {
 			t.Errorf("the session is %q", first)
 		}
 		b.login(h.link("")) // also from a session that is good
-		if second := b.cookies["ferrule"].Value; second == first {
+		if second := b.cookies["ferrule-3377"].Value; second == first {
 			t.Error("the ID stays after another login")
 		}
 		other := h.browser()
 		for _, id := range []string{planted, first} {
-			other.cookies["ferrule"] = &http.Cookie{Name: "ferrule", Value: id}
+			other.cookies["ferrule-3377"] = &http.Cookie{Name: "ferrule-3377", Value: id}
 			if other.hello() != "" {
 				t.Errorf("%q is a session", id)
 			}
@@ -427,7 +427,7 @@ func TestAttacks(t *testing.T) {
 		h := newHouse(t)
 		b := h.browser()
 		b.login(h.link(""))
-		b.cookies["another site's"] = &http.Cookie{Name: "ferrule", Value: "x"}
+		b.cookies["another site's"] = &http.Cookie{Name: "ferrule-3377", Value: "x"}
 		if b.hello() != "" {
 			t.Error("one of two sessions was chosen")
 		}
@@ -485,7 +485,7 @@ func TestAttacks(t *testing.T) {
 	})
 	t.Run("cookie flags", func(t *testing.T) {
 		for origin, want := range map[string]string{
-			local:  "ferrule=ID; Path=/; HttpOnly; SameSite=Lax",
+			local:  "ferrule-3377=ID; Path=/; HttpOnly; SameSite=Lax",
 			secure: "__Host-ferrule=ID; Path=/; HttpOnly; Secure; SameSite=Lax",
 		} {
 			h := newHouse(t, func(h *house) { h.origin = origin })
@@ -507,7 +507,7 @@ func TestAttacks(t *testing.T) {
 		h := newHouse(t, func(h *house) { h.origin = secure })
 		b := h.browser()
 		b.login(h.link(""))
-		b.cookies["ferrule"] = &http.Cookie{Name: "ferrule", Value: b.cookies["__Host-ferrule"].Value}
+		b.cookies["ferrule-3377"] = &http.Cookie{Name: "ferrule-3377", Value: b.cookies["__Host-ferrule"].Value}
 		delete(b.cookies, "__Host-ferrule")
 		if b.hello() != "" {
 			t.Error("accepted")
@@ -529,7 +529,7 @@ func TestAttacks(t *testing.T) {
 				}
 			}
 			r := httptest.NewRequest(http.MethodGet, local+"/private", nil)
-			r.AddCookie(b.cookies["ferrule"])
+			r.AddCookie(b.cookies["ferrule-3377"])
 			if _, _, ok := h.Current(r); ok {
 				t.Errorf("a session at %s", origin)
 			}
@@ -609,7 +609,7 @@ func TestAttacks(t *testing.T) {
 		h, other := newHouse(t), newHouse(t)
 		b, foreign := h.browser(), other.browser()
 		foreign.send("/login?return=/elsewhere", nil)
-		b.cookies["ferrule-login"] = foreign.cookies["ferrule-login"] // signed by another gateway
+		b.cookies["ferrule-login-3377"] = foreign.cookies["ferrule-login-3377"] // signed by another gateway
 		if to := b.login(h.link("")).Header.Get("Location"); to != "/login" {
 			t.Errorf("it leads to %s", to)
 		}

@@ -164,15 +164,20 @@ func (p *People) logout(w http.ResponseWriter, r *http.Request) {
 }
 
 // The names of cookies. With TLS they begin with __Host-: browsers then refuse them from
-// other hosts, and without TLS.
+// other hosts, and without TLS. Otherwise they end with the port: browsers have one set of
+// cookies for all ports of a host, and another server there must not replace ours by chance.
 const (
 	sessionCookie = "ferrule"
 	visitCookie   = "ferrule-login"
 )
 
 func (p *People) cookieName(r *http.Request, name string) string {
-	if strings.HasPrefix(p.parts.Origin(r), "https://") {
+	origin := p.parts.Origin(r)
+	if strings.HasPrefix(origin, "https://") {
 		return "__Host-" + name
+	}
+	if u, err := url.Parse(origin); err == nil && u.Port() != "" {
+		return name + "-" + u.Port()
 	}
 	return name
 }

@@ -109,6 +109,15 @@ func (r record) newer(than record) bool {
 	return cmp.Or(cmp.Compare(r.Version, than.Version), cmp.Compare(revoked(r), revoked(than)), strings.Compare(string(r.Hash[:]), string(than.Hash[:]))) > 0
 }
 
+// maxAhead is how far the clocks of nodes may differ.
+const maxAhead = 24 * time.Hour
+
+// ahead reports whether the record lets somebody in and has a version that no honest clock
+// could give: it could not be replaced, so not be revoked. A revocation always counts.
+func (r record) ahead(now time.Time) bool {
+	return !r.Revoked && r.Version > uint64(now.Add(maxAhead).UnixMicro())
+}
+
 // next returns the version after this one.
 func (r record) next() uint64 { return max(uint64(time.Now().UnixMicro()), r.Version+1) }
 

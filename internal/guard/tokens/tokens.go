@@ -255,6 +255,9 @@ func (s *Store) set(r record) {
 // hear handles a record of another node, or of this one as it comes back.
 func (s *Store) hear(name string, value []byte) {
 	r, err := parse(name, value)
+	if err == nil && r.ahead(time.Now()) {
+		err = fmt.Errorf("%s was changed in the future; check the clocks of the nodes", name)
+	}
 	if err != nil {
 		s.parts.Log.Warn("ignored a token of another node", "err", err)
 		return
