@@ -109,6 +109,12 @@ func (r record) newer(than record) bool {
 	return cmp.Or(cmp.Compare(r.Version, than.Version), cmp.Compare(revoked(r), revoked(than)), strings.Compare(string(r.Hash[:]), string(than.Hash[:]))) > 0
 }
 
+// forgotten reports whether the token was revoked so long ago that its record goes. A
+// version is the time of a change.
+func (r record) forgotten(now time.Time) bool {
+	return r.Revoked && now.Sub(time.UnixMicro(int64(r.Version))) > revokedAge
+}
+
 // next returns the version after this one.
 func (r record) next() uint64 { return max(uint64(time.Now().UnixMicro()), r.Version+1) }
 
