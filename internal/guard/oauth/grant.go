@@ -101,6 +101,42 @@ type sharedGrant struct {
 	Revoked bool `json:"revoked,omitempty"`
 }
 
+// check returns what is wrong with a grant from the file or from another node.
+func (g sharedGrant) check() error {
+	invalid := errors.New("invalid record of a grant")
+	if !g.Scopes.Limits() || g.Person == "" || len(g.Access) > maxAccess || len(g.Devices) > maxDevices { // no scopes would permit everything
+		return invalid
+	}
+	for _, text := range []string{g.Node, g.Label, g.Person} {
+		if ferrule.OneLine(ferrule.Clean(text, maxWho), maxWho) != text {
+			return invalid
+		}
+	}
+	times := []time.Time{g.Created, g.Expires}
+	for _, one := range g.Access {
+		if !one.Scopes.Limits() || !g.Scopes.Has(one.Scopes) {
+			return invalid
+		}
+		times = append(times, one.Expires)
+	}
+	for _, at := range times {
+		if at.Year() < 1 || at.Year() > 9999 {
+			return invalid
+		}
+	}
+	if g.Device != "" {
+		return ferrule.CheckID(g.Device)
+	}
+	if g.Devices == "" {
+		return nil
+	}
+	_, err := ferrule.CheckDevicePatterns(strings.Split(g.Devices, ","))
+	return err
+}
+
+// maxWho is the longest name of a person, a program or a node, in characters.
+const maxWho = 300
+
 // issued is an access token.
 type issued struct {
 	Hash    hash           `json:"hash"`
@@ -259,6 +295,9 @@ func (s *Server) load(all map[string]json.RawMessage) {
 		} else if id, ok := strings.CutPrefix(key, grantPrefix); ok {
 			var stored storedGrant
 			if err = json.Unmarshal(value, &stored); err == nil {
+				err = stored.check()
+			}
+			if err == nil {
 				s.index(newGrant(id, stored, false))
 				s.unheard[id] = true
 			}
