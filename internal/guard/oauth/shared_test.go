@@ -214,6 +214,30 @@ func TestForeignRecords(t *testing.T) {
 	}
 }
 
+// TestIssuerPerson checks that somebody who logged in through an external issuer has to do so
+// again, however often the tokens are refreshed.
+func TestIssuerPerson(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		for name, lasts := range map[string]bool{"maria": true, "corp:maria": false} {
+			r.people.who = person(name, "owner", "admin")
+			id := r.register(callback)
+			out := r.login(id)
+			for range 13 {
+				time.Sleep(12*time.Hour + 50*time.Minute)
+				if out = r.token(refreshing(id, out.Refresh)); out.Status != http.StatusOK {
+					t.Fatalf("%s: %+v", name, out)
+				}
+			}
+			time.Sleep(2 * time.Hour)
+			last := r.token(refreshing(id, out.Refresh))
+			if (last.Status == http.StatusOK) != lasts || lasts != r.accepted(last.Access) {
+				t.Errorf("%s: after a week: %+v", name, last)
+			}
+		}
+	})
+}
+
 // TestSharedSize checks that the largest grant fits into a shared record.
 func TestSharedSize(t *testing.T) {
 	g := largestGrant()
