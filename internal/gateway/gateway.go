@@ -475,8 +475,12 @@ func (g *Gateway) URL() string {
 // Run runs the gateway, and then parts that need it, until ctx ends or a part returns.
 func (g *Gateway) Run(ctx context.Context, more ...func(context.Context) error) error {
 	parts := []func(context.Context) error{
-		g.Telemetry.Run, g.Cluster.Run, g.Dock.Run, g.Limits.Run, g.Leases.Run, g.Requests.Run, g.Approvals.Run, g.Agents.Run, g.Control.Run, g.Tokens.Run,
+		g.Telemetry.Run, g.Cluster.Run, g.Tokens.Run,
 	}
+	if g.OAuth != nil { // what is revoked until HTTP and control have ended is shared
+		parts = append(parts, g.OAuth.Run)
+	}
+	parts = append(parts, g.Dock.Run, g.Limits.Run, g.Leases.Run, g.Requests.Run, g.Approvals.Run, g.Agents.Run, g.Control.Run)
 	for _, e := range g.Endpoints {
 		parts = append(parts, e.Run)
 	}
@@ -496,9 +500,6 @@ func (g *Gateway) Run(ctx context.Context, more ...func(context.Context) error) 
 	}
 	if g.DialIn != nil {
 		parts = append(parts, g.DialIn.Run)
-	}
-	if g.OAuth != nil {
-		parts = append(parts, g.OAuth.Run)
 	}
 	g.warnNoTokens()
 	g.warnTokens()
@@ -533,14 +534,17 @@ func (g *Gateway) Close() error {
 	if g.OAuth != nil {
 		errs = append(errs, g.OAuth.Close())
 	}
-	if g.Approvals != nil {
-		errs = append(errs, g.Approvals.Close())
-	}
 	if g.People != nil {
 		errs = append(errs, g.People.Close())
 	}
 	if g.Tokens != nil {
 		errs = append(errs, g.Tokens.Close())
+	}
+	if g.Approvals != nil {
+		errs = append(errs, g.Approvals.Close())
+	}
+	if g.Pipeline != nil {
+		g.Pipeline.Flush()
 	}
 	if g.access != nil {
 		g.access.close()

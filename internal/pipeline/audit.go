@@ -31,10 +31,9 @@ type progressKey struct{}
 // has an outcome. The outcome of a call that may have changed the world is on
 // disk before the caller receives it. Readings are counted, not recorded. What
 // succeeded on another node is recorded there.
-func audit(journal Journal, counts *readings, seen visible, log *slog.Logger) stage {
+func audit(journal Journal, counts *readings, limited *refusals, seen visible, log *slog.Logger) stage {
 	boot := strings.ToLower(rand.Text()[:8]) // makes call IDs unique across restarts
 	var calls atomic.Uint64
-	limited := newRefusals(journal, log)
 	return func(next ferrule.Handler) ferrule.Handler {
 		return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 			if call.ID == "" {

@@ -231,6 +231,13 @@ func TestRefusedRecords(t *testing.T) {
 		if n := len(l.entries); n != 6 || !strings.HasSuffix(l.entries[4], " limited") || !strings.HasPrefix(l.entries[5], "gap") || !strings.Contains(l.gaps, "999 more calls by agent:robby were refused: too many calls: ") {
 			t.Errorf("%d records, %.300q, %q", n, l.entries[4:], l.gaps)
 		}
+		p.Handle(t.Context(), &ferrule.Call{Principal: robby, Device: "robot", Tool: "move", Args: json.RawMessage(long)})
+		p.Flush() // the gateway stops
+		closed := len(l.entries)
+		time.Sleep(time.Minute)
+		if closed != 7 || len(l.entries) != closed || !strings.Contains(l.gaps, "1 more calls by agent:robby") {
+			t.Errorf("%d records at the stop, then %d: %q", closed, len(l.entries), l.gaps)
+		}
 	})
 }
 

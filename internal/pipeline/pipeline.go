@@ -125,11 +125,12 @@ type Pipeline struct {
 	callers   *callers
 	questions *questionBudget
 	readings  readings
+	refused   *refusals
 }
 
 // New builds the chain.
 func New(parts Parts) *Pipeline {
-	p := &Pipeline{answers: newAnswers(), callers: newCallers(parts.Config), questions: newQuestionBudget()}
+	p := &Pipeline{answers: newAnswers(), callers: newCallers(parts.Config), questions: newQuestionBudget(), refused: newRefusals(parts.Journal, parts.Log)}
 	p.handle = ferrule.Measured(parts.Meters.For(ferrule.PartFleet), send)
 	if parts.Config.CleanResults {
 		p.handle = cleanAnswers(p.handle)
@@ -147,6 +148,9 @@ func (p *Pipeline) Handle(ctx context.Context, call *ferrule.Call) (*ferrule.Res
 	return p.handle(ctx, call)
 }
 
+// Flush records what was counted so far. It is called before the journal is closed.
+func (p *Pipeline) Flush() { p.refused.digest.Flush() }
+
 // send passes a call on to the device that resolve found.
 func send(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 	return call.Target.Handle(ctx, call)
@@ -161,7 +165,7 @@ type namedStage struct {
 // drawing in the package comment.
 func (p *Pipeline) stages(parts Parts) []namedStage {
 	return []namedStage{
-		{"audit", audit(parts.Journal, &p.readings, parts.Visible, parts.Log)},
+		{"audit", audit(parts.Journal, &p.readings, p.refused, parts.Visible, parts.Log)},
 		{"limit", limit(p.callers)},
 		{"resolve", resolve(parts.Fleet, parts.Visible)},
 		{"validate", validate()},

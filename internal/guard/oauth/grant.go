@@ -26,6 +26,9 @@ const (
 	codeTTL    = time.Minute
 	accessTTL  = time.Hour
 	refreshTTL = 30 * 24 * time.Hour
+	// issuerTTL is how long a grant of somebody who logged in through an external issuer lasts
+	// at most: nobody tells the gateway when that person is removed there.
+	issuerTTL = 7 * 24 * time.Hour
 	// overlap is how long a refresh token that was replaced returns its successor: processes
 	// of one agent share it, and one of them is first.
 	overlap = time.Minute
@@ -100,6 +103,52 @@ type sharedGrant struct {
 	// Revoked is set by a node that revokes a grant of another.
 	Revoked bool `json:"revoked,omitempty"`
 }
+
+// until returns when a token ends that is good for ttl from now on. The names of people of
+// external issuers have a colon.
+func (g sharedGrant) until(now time.Time, ttl time.Duration) time.Time {
+	end := now.Add(ttl)
+	if last := g.Created.Add(issuerTTL); strings.Contains(g.Person, ":") && last.Before(end) {
+		return last
+	}
+	return end
+}
+
+// check returns what is wrong with a grant from the file or from another node.
+func (g sharedGrant) check() error {
+	invalid := errors.New("invalid record of a grant")
+	if !g.Scopes.Limits() || g.Person == "" || len(g.Access) > maxAccess || len(g.Devices) > maxDevices { // no scopes would permit everything
+		return invalid
+	}
+	for _, text := range []string{g.Node, g.Label, g.Person} {
+		if ferrule.OneLine(ferrule.Clean(text, maxWho), maxWho) != text {
+			return invalid
+		}
+	}
+	times := []time.Time{g.Created, g.Expires}
+	for _, one := range g.Access {
+		if !one.Scopes.Limits() || !g.Scopes.Has(one.Scopes) {
+			return invalid
+		}
+		times = append(times, one.Expires)
+	}
+	for _, at := range times {
+		if at.Year() < 1 || at.Year() > 9999 {
+			return invalid
+		}
+	}
+	if g.Device != "" {
+		return ferrule.CheckID(g.Device)
+	}
+	if g.Devices == "" {
+		return nil
+	}
+	_, err := ferrule.CheckDevicePatterns(strings.Split(g.Devices, ","))
+	return err
+}
+
+// maxWho is the longest name of a person, a program or a node, in characters.
+const maxWho = 300
 
 // issued is an access token.
 type issued struct {
@@ -259,6 +308,9 @@ func (s *Server) load(all map[string]json.RawMessage) {
 		} else if id, ok := strings.CutPrefix(key, grantPrefix); ok {
 			var stored storedGrant
 			if err = json.Unmarshal(value, &stored); err == nil {
+				err = stored.check()
+			}
+			if err == nil {
 				s.index(newGrant(id, stored, false))
 				s.unheard[id] = true
 			}
@@ -364,13 +416,15 @@ func (s *Server) add(c *code, of hash) (g *grant, accessToken, refreshToken stri
 	now := time.Now().UTC().Round(0)
 	accessToken, refreshToken = newSecret(accessPrefix), newSecret(refreshPrefix)
 	g = newGrant(GrantPrefix+strings.ToLower(rand.Text()[:10]), storedGrant{}, false)
-	g, heard, err = s.save(g, storedGrant{
+	stored := storedGrant{
 		sharedGrant: sharedGrant{
-			Node: s.parts.Node, Client: c.client.ID, Label: c.client.label(), Person: c.person.Name, consented: c.consented, Created: now, Expires: now.Add(refreshTTL),
+			Node: s.parts.Node, Client: c.client.ID, Label: c.client.label(), Person: c.person.Name, consented: c.consented, Created: now,
 			Access: []issued{{hashOf(accessToken), now.Add(accessTTL), c.Scopes}},
 		},
 		Code: of, Refresh: hashOf(refreshToken),
-	})
+	}
+	stored.Expires = stored.until(now, refreshTTL)
+	g, heard, err = s.save(g, stored)
 	return g, accessToken, refreshToken, heard, err
 }
 
@@ -417,7 +471,7 @@ func (s *Server) rotate(g *grant, token string, scopes ferrule.Scopes) (next *gr
 	rand.Read(by.Salt)
 	accessToken, refreshToken = by.derive(token, accessPrefix), by.derive(token, refreshPrefix)
 	stored := g.storedGrant
-	stored.Expires = now.Add(refreshTTL)
+	stored.Expires = stored.until(now, refreshTTL)
 	stored.Refresh = hashOf(refreshToken)
 	stored.Recent = []rotation{by}
 	stored.Past = slices.Clone(g.Past)
@@ -430,7 +484,7 @@ func (s *Server) rotate(g *grant, token string, scopes ferrule.Scopes) (next *gr
 	}
 	stored.Past = stored.Past[max(0, len(stored.Past)-maxPast):]
 	stored.Access = slices.DeleteFunc(slices.Clone(g.Access), func(one issued) bool { return !now.Before(one.Expires) })
-	stored.Access = append(stored.Access, issued{hashOf(accessToken), now.Add(accessTTL), scopes})
+	stored.Access = append(stored.Access, issued{hashOf(accessToken), stored.until(now, accessTTL), scopes})
 	stored.Access = stored.Access[max(0, len(stored.Access)-maxAccess):]
 	next, heard, err = s.save(g, stored)
 	return next, accessToken, refreshToken, heard, err

@@ -803,6 +803,17 @@ func TestRestart(t *testing.T) {
 	}
 }
 
+// TestHiddenDevices checks that the page says how many devices it does not show.
+func TestHiddenDevices(t *testing.T) {
+	r := newRig(t, func(p *Parts) {
+		p.Devices = func(ferrule.Principal) []Device { return make([]Device, maxShown+7) }
+	})
+	page := r.send("GET", authorizePath+"?"+asking(r.register(callback)).Encode(), "").Body.String()
+	if !strings.Contains(page, "7 more devices are not shown") {
+		t.Error("it does not")
+	}
+}
+
 // TestRevoke checks that programs can log out.
 func TestRevoke(t *testing.T) {
 	r := newTestServer(t, nil)

@@ -58,6 +58,7 @@ type consentPage struct {
 	Device     string // the only device; empty if they can be chosen
 	Limited    string // the devices that the person can reach; empty for all
 	Devices    []Device
+	Hidden     int // devices that are not shown
 }
 
 type scopeChoice struct {
@@ -94,7 +95,8 @@ func (s *Server) showConsent(w http.ResponseWriter, r *http.Request, status int,
 	}
 	if req.device == "" {
 		p.Devices = s.parts.Devices(who)
-		p.Devices = p.Devices[:min(len(p.Devices), maxShown)]
+		p.Hidden = max(0, len(p.Devices)-maxShown)
+		p.Devices = p.Devices[:len(p.Devices)-p.Hidden]
 	}
 	render(w, status, "consent", p)
 }
@@ -150,7 +152,8 @@ var pages = template.Must(template.New("").Funcs(template.FuncMap{"css": func() 
 <label><input type="radio" name="devices" value="some"> only these:</label>
 <ul>{{range .Devices}}<li><label><input type="checkbox" name="device" value="{{.ID}}"> <code>{{.ID}}</code>{{with .Text}} {{.}}{{end}}</label></li>
 {{end}}</ul>
-{{end}}</fieldset>
+{{with .Hidden}}<p class="small">{{.}} more devices are not shown.</p>
+{{end}}{{end}}</fieldset>
 <p><button name="answer" value="allow">Allow</button><button name="answer" value="deny">Deny</button></p>
 </form>
 <p class="small">You are logged in as {{.Person}}. To see and end such logins, run <code>ferrule token list</code>.</p>

@@ -46,7 +46,7 @@ func (s *Server) heard(key string, value []byte) {
 		return
 	}
 	var of sharedGrant
-	if value != nil && (json.Unmarshal(value, &of) != nil || ferrule.CheckID(id) != nil || len(of.Access) > maxAccess) {
+	if value != nil && (json.Unmarshal(value, &of) != nil || ferrule.CheckID(id) != nil || !of.Revoked && of.check() != nil) {
 		return
 	}
 	s.changing.Lock()
@@ -60,15 +60,16 @@ func (s *Server) heard(key string, value []byte) {
 	}
 	known := s.foreign[id]
 	switch {
+	case value != nil && of.Node == s.parts.Node:
+		// This node has forgotten it: its data directory was replaced, or it has ended, and
+		// another node revoked it at the same time.
+		s.outbox.Put(sharedPrefix+id, nil)
 	case value == nil || of.Revoked:
 		if known != nil {
 			s.mu.Lock()
 			s.unindex(known, nil)
 			s.mu.Unlock()
 		}
-	case of.Node == s.parts.Node:
-		// This node has forgotten it: its data directory was replaced.
-		s.outbox.Put(sharedPrefix+id, nil)
 	case known != nil:
 		s.replace(known, storedGrant{sharedGrant: of})
 	case len(s.foreign) < maxForeign:

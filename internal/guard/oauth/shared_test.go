@@ -170,6 +170,74 @@ func TestNodes(t *testing.T) {
 	})
 }
 
+// TestForeignRecords checks that a record of another node that permits everything, or that is
+// not one of ours, is ignored, and that the node that a grant belongs to removes what is left
+// of it.
+func TestForeignRecords(t *testing.T) {
+	shared := &fabric{values: make(map[string][]byte)}
+	r := newRig(t, func(p *Parts) { p.Shared = shared })
+	good := sharedGrant{
+		Node: "b", Client: "c", Label: "agent", Person: "maria", consented: consented{Scopes: viewer.Scopes}, Created: time.Now(), Expires: time.Now().Add(time.Hour),
+		Access: []issued{{Expires: time.Now().Add(time.Hour), Scopes: viewer.Scopes}},
+	}
+	for name, change := range map[string]func(g *sharedGrant){
+		"no scopes":                func(g *sharedGrant) { g.Scopes = 0 },
+		"a token without scopes":   func(g *sharedGrant) { g.Access = []issued{{}} },
+		"a token with more scopes": func(g *sharedGrant) { g.Access = []issued{{Scopes: owner.Scopes}} },
+		"nobody":                   func(g *sharedGrant) { g.Person = "" },
+		"an unclean person":        func(g *sharedGrant) { g.Person = "a\x1b[2J" },
+		"an unclean label":         func(g *sharedGrant) { g.Label = "a\nb" },
+		"a wrong pattern":          func(g *sharedGrant) { g.Devices = "a[" },
+		"a wrong device":           func(g *sharedGrant) { g.Device = "a b" },
+		"too many tokens":          func(g *sharedGrant) { g.Access = make([]issued, maxAccess+1) },
+	} {
+		bad := good
+		change(&bad)
+		r.heard(sharedPrefix+"grant-x", mustJSON(t, bad))
+		if len(r.foreign) != 0 {
+			t.Errorf("%s: it is accepted", name)
+		}
+	}
+	r.heard(sharedPrefix+"grant-x", mustJSON(t, good))
+	if len(r.foreign) != 1 {
+		t.Error("a good record is refused")
+	}
+	own := good
+	own.Node, own.Revoked = r.parts.Node, true
+	shared.values[sharedPrefix+"grant-y"] = mustJSON(t, own)
+	r.heard(sharedPrefix+"grant-y", mustJSON(t, own))
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	r.Run(ctx)
+	if shared.values[sharedPrefix+"grant-y"] != nil {
+		t.Error("what another node revoked stays in the shared records")
+	}
+}
+
+// TestIssuerPerson checks that somebody who logged in through an external issuer has to do so
+// again, however often the tokens are refreshed.
+func TestIssuerPerson(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, nil)
+		for name, lasts := range map[string]bool{"maria": true, "corp:maria": false} {
+			r.people.who = person(name, "owner", "admin")
+			id := r.register(callback)
+			out := r.login(id)
+			for range 13 {
+				time.Sleep(12*time.Hour + 50*time.Minute)
+				if out = r.token(refreshing(id, out.Refresh)); out.Status != http.StatusOK {
+					t.Fatalf("%s: %+v", name, out)
+				}
+			}
+			time.Sleep(2 * time.Hour)
+			last := r.token(refreshing(id, out.Refresh))
+			if (last.Status == http.StatusOK) != lasts || lasts != r.accepted(last.Access) {
+				t.Errorf("%s: after a week: %+v", name, last)
+			}
+		}
+	})
+}
+
 // TestSharedSize checks that the largest grant fits into a shared record.
 func TestSharedSize(t *testing.T) {
 	g := largestGrant()

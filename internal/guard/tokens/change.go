@@ -22,10 +22,41 @@ type Changed struct {
 	Secret ferrule.Secret
 	// Note says what may be missing on other nodes; empty if nothing is.
 	Note string
+
+	record record
 }
 
 // Add makes a token.
 func (s *Store) Add(by ferrule.Principal, n New) (Changed, error) {
+	return s.share(func() (Changed, error) { return s.add(by, n) })
+}
+
+// Rotate gives a token another secret. The old one is accepted for the overlap.
+func (s *Store) Rotate(by ferrule.Principal, name string, overlap time.Duration) (Changed, error) {
+	return s.share(func() (Changed, error) { return s.rotate(by, name, overlap) })
+}
+
+// Revoke ends a token at once.
+func (s *Store) Revoke(by ferrule.Principal, name string) (Changed, error) {
+	return s.share(func() (Changed, error) { return s.revoke(by, name) })
+}
+
+// share makes a change, and tells the other nodes. That may take a second, in which this
+// node can hear of other changes.
+func (s *Store) share(change func() (Changed, error)) (Changed, error) {
+	s.changing.Lock()
+	c, err := change()
+	s.changing.Unlock()
+	if err != nil {
+		return c, err
+	}
+	if err := s.publish(c.record); err != nil {
+		c.Note = "Other nodes do not know this yet: " + err.Error() + "."
+	}
+	return c, nil
+}
+
+func (s *Store) add(by ferrule.Principal, n New) (Changed, error) {
 	if err := ferrule.CheckID(n.Name); err != nil {
 		return Changed{}, ferrule.Errorf(ferrule.Invalid, "%w", err).WithHint("choose another name, for example claude")
 	}
@@ -39,8 +70,6 @@ func (s *Store) Add(by ferrule.Principal, n New) (Changed, error) {
 	case n.Expires < 0 || n.Expires > maxLifetime:
 		return Changed{}, ferrule.Errorf(ferrule.Invalid, "a token can be good for at most ten years").WithHint("give a time such as 90d, or none")
 	}
-	s.changing.Lock()
-	defer s.changing.Unlock()
 	known, exists := s.find(n.Name)
 	switch {
 	case exists:
@@ -64,13 +93,10 @@ func (s *Store) Add(by ferrule.Principal, n New) (Changed, error) {
 	return s.change(by, ferrule.AccessTokenAdded, r, secret, "added with scopes "+r.Scopes.String())
 }
 
-// Rotate gives a token another secret. The old one is accepted for the overlap.
-func (s *Store) Rotate(by ferrule.Principal, name string, overlap time.Duration) (Changed, error) {
+func (s *Store) rotate(by ferrule.Principal, name string, overlap time.Duration) (Changed, error) {
 	if overlap < 0 || overlap > MaxOverlap {
 		return Changed{}, ferrule.Errorf(ferrule.Invalid, "the overlap can be at most %d days", MaxOverlap/(24*time.Hour)).WithHint("give a time such as 10m")
 	}
-	s.changing.Lock()
-	defer s.changing.Unlock()
 	r, exists := s.find(name)
 	if !exists {
 		return Changed{}, s.unknown(name)
@@ -94,10 +120,7 @@ func (s *Store) Rotate(by ferrule.Principal, name string, overlap time.Duration)
 	return s.change(by, ferrule.AccessTokenRotated, r, secret, "rotated; the old secret is accepted for "+ferrule.Duration(overlap).String())
 }
 
-// Revoke ends a token at once.
-func (s *Store) Revoke(by ferrule.Principal, name string) (Changed, error) {
-	s.changing.Lock()
-	defer s.changing.Unlock()
+func (s *Store) revoke(by ferrule.Principal, name string) (Changed, error) {
 	r, exists := s.find(name)
 	if !exists {
 		return Changed{}, s.unknown(name)
@@ -153,12 +176,10 @@ func within(by ferrule.Principal, r record) error {
 // secret that is revoked ends at once. It is called with changing held.
 func (s *Store) change(by ferrule.Principal, event ferrule.AccessEvent, r record, secret ferrule.Secret, what string) (c Changed, err error) {
 	apply := func() {
+		s.makeRoom(r.Name)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if known, ok := s.byName[r.Name]; !ok || r.newer(known.record) { // another node may have been faster
-			s.makeRoom(r.Name)
-			s.set(r)
-		}
+		s.set(r)
 		c.Token = s.byName[r.Name].describe(time.Now())
 	}
 	if r.Revoked {
@@ -175,14 +196,9 @@ func (s *Store) change(by ferrule.Principal, event ferrule.AccessEvent, r record
 	}
 	if r.Revoked {
 		s.file.Delete(useKey + r.Name)
-		if s.parts.Shared != nil {
-			go s.parts.Shared.Delete(useKey + r.Name)
-		}
+		s.tell(useKey+r.Name, nil)
 	}
-	c.Secret = secret
+	c.Secret, c.record = secret, r
 	s.parts.Record(by, event, "", "token "+r.Name+" "+what, "")
-	if err := s.publish(r); err != nil {
-		c.Note = "Other nodes do not know this yet: " + err.Error() + "."
-	}
 	return c, nil
 }

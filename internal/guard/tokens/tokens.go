@@ -44,6 +44,11 @@ const (
 	// maxPlaces is how many addresses of a token are remembered: a use from another one is
 	// recorded.
 	maxPlaces = 16
+	// revokedAge is how long the record of a revoked token is kept, here and in the shared
+	// records, which have a limit. Only a node that has not heard of it in all that time
+	// could bring the token back. So it is far longer than nodes are off, and than the week
+	// for which the shared records know that one of them was deleted.
+	revokedAge = 180 * 24 * time.Hour
 )
 
 // Shared is what all nodes know. See internal/cluster/shared.
@@ -76,7 +81,10 @@ type Store struct {
 	parts Parts
 	file  *records.File
 
-	changing sync.Mutex // held while people change something
+	// changing is held while a record changes, in memory and in the file: otherwise the file
+	// could have an older one. It comes before mu.
+	changing sync.Mutex
+	outbox   *records.Outbox // of uses, and of records that are forgotten
 
 	mu        sync.RWMutex
 	byName    map[string]*token
@@ -128,7 +136,7 @@ func Open(p Parts) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the tokens: %w", err)
 	}
-	s := &Store{parts: p, file: file, byName: make(map[string]*token), byHash: make(map[hash]*secret), published: make(map[string]record)}
+	s := &Store{parts: p, file: file, outbox: records.NewOutbox(), byName: make(map[string]*token), byHash: make(map[hash]*secret), published: make(map[string]record)}
 	all := file.All()
 	for _, key := range slices.Sorted(maps.Keys(all)) { // tokens before their uses
 		name, isToken := strings.CutPrefix(key, tokenKey)
@@ -148,6 +156,7 @@ func Open(p Parts) (*Store, error) {
 	for _, t := range s.byName {
 		t.saved = t.last
 	}
+	s.prune(time.Now())
 	return s, nil
 }
 
@@ -157,7 +166,9 @@ func (s *Store) Connect() {
 		return
 	}
 	s.parts.Shared.Watch(func(key string, value []byte) {
-		if name, ok := strings.CutPrefix(key, tokenKey); ok && value != nil {
+		if name, ok := strings.CutPrefix(key, tokenKey); ok && value == nil {
+			s.hearDeleted(name)
+		} else if ok {
 			s.hear(name, value)
 		} else if name, ok := strings.CutPrefix(key, useKey); ok && value != nil {
 			s.hearUse(name, value)
@@ -262,24 +273,26 @@ func (s *Store) hear(name string, value []byte) {
 		s.parts.Log.Warn("ignored a token of another node", "err", err)
 		return
 	}
+	s.changing.Lock()
+	defer s.changing.Unlock()
 	s.mu.Lock()
 	s.published[name] = r
 	known, ok := s.byName[name]
 	newer := !ok || r.newer(known.record)
 	older := ok && known.newer(r)
-	if newer && !s.makeRoom(name) {
-		s.mu.Unlock()
-		s.parts.Log.Warn("ignored a token of another node: there are too many")
-		return
-	}
-	if newer {
-		s.set(r)
-	} else if older {
+	if older {
 		r = known.record
 	}
 	s.mu.Unlock()
 	switch {
+	case !ok && r.forgotten(time.Now()): // this node has done so
+		s.tell(tokenKey+name, nil)
+	case newer && !s.makeRoom(name):
+		s.parts.Log.Warn("ignored a token of another node: there are too many")
 	case newer:
+		s.mu.Lock()
+		s.set(r)
+		s.mu.Unlock()
 		if err := s.file.Put(tokenKey+name, r); err != nil {
 			s.parts.Log.Error("a token of another node is not saved; after a restart this node learns it again", "err", err)
 		}
@@ -288,26 +301,75 @@ func (s *Store) hear(name string, value []byte) {
 	}
 }
 
-// makeRoom reports whether there is room for a record. It forgets the record that was
-// revoked longest ago, if need be. It is called with mu held.
-func (s *Store) makeRoom(name string) bool {
-	if _, known := s.byName[name]; known || len(s.byName) < maxRecords {
-		return true
+// hearDeleted handles that the shared records have lost a token, because another node has
+// forgotten it. If it was added again meanwhile, that node is told.
+func (s *Store) hearDeleted(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.published, name)
+	if t := s.byName[name]; t != nil && !t.forgotten(time.Now()) {
+		go s.publish(t.record)
 	}
-	var oldest *token
+}
+
+// prune forgets tokens that were revoked long ago. It is called with changing held, or
+// before the store is in use.
+func (s *Store) prune(now time.Time) {
+	s.mu.Lock()
+	var old []*token
+	for _, t := range s.byName {
+		if t.forgotten(now) {
+			old = append(old, t)
+		}
+	}
+	s.mu.Unlock()
+	for _, t := range old {
+		s.forget(t)
+	}
+}
+
+// forget removes what is left of a revoked token. Of the shared records it removes only the
+// one that this node knows: another node may have made a token of that name. It is called
+// with changing held, or before the store is in use.
+func (s *Store) forget(t *token) {
+	s.mu.Lock()
+	delete(s.byName, t.Name)
+	for h := range t.secrets {
+		delete(s.byHash, h)
+	}
+	shared := s.published[t.Name] == t.record
+	delete(s.published, t.Name)
+	s.mu.Unlock()
+	s.file.Delete(tokenKey + t.Name) // otherwise it is deleted at the next start
+	s.file.Delete(useKey + t.Name)
+	if shared {
+		s.tell(tokenKey+t.Name, nil)
+	}
+}
+
+// makeRoom reports whether there is room for a record. It forgets the record that was
+// revoked longest ago, if need be. It is called with changing held.
+func (s *Store) makeRoom(name string) bool {
+	s.mu.RLock()
+	oldest, ok := s.oldest(name)
+	s.mu.RUnlock()
+	if oldest != nil {
+		s.forget(oldest)
+	}
+	return ok
+}
+
+// oldest returns the record that has to go to make room for another one; nil if none has to.
+func (s *Store) oldest(name string) (oldest *token, ok bool) {
+	if _, known := s.byName[name]; known || len(s.byName) < maxRecords {
+		return nil, true
+	}
 	for _, t := range s.byName {
 		if t.Revoked && (oldest == nil || t.Version < oldest.Version) {
 			oldest = t
 		}
 	}
-	if oldest != nil {
-		delete(s.byName, oldest.Name)
-		for h := range oldest.secrets {
-			delete(s.byHash, h)
-		}
-		s.file.Delete(tokenKey + oldest.Name)
-	}
-	return oldest != nil
+	return oldest, oldest != nil
 }
 
 // hearUse handles a use of a token on another node, or in the file.
@@ -335,7 +397,7 @@ func (s *Store) publishMissing() {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for name, t := range s.byName {
-		if s.published[name] != t.record {
+		if s.published[name] != t.record && !t.forgotten(time.Now()) {
 			go s.publish(t.record)
 		}
 	}
@@ -353,8 +415,23 @@ func (s *Store) publish(r record) error {
 	return s.parts.Shared.Put(tokenKey+r.Name, value)
 }
 
-// Run saves the uses of tokens until ctx ends.
+// tell shares a value, or deletes it if it is nil, in the background.
+func (s *Store) tell(key string, value []byte) {
+	if s.parts.Shared != nil {
+		s.outbox.Put(key, value)
+	}
+}
+
+// Run saves and shares the uses of tokens until ctx ends, and forgets those that were revoked
+// long ago.
 func (s *Store) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	if s.parts.Shared != nil {
+		sharing, stop := context.WithCancel(context.WithoutCancel(ctx)) // until the last uses are in the outbox
+		defer stop()
+		wg.Go(func() { s.outbox.Run(sharing, s.parts.Shared, s.parts.Log) })
+	}
 	ticker := time.NewTicker(saveEvery)
 	defer ticker.Stop()
 	for {
@@ -362,31 +439,39 @@ func (s *Store) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			s.saveUses()
 			return nil
-		case <-ticker.C:
+		case now := <-ticker.C:
 			s.saveUses()
+			s.changing.Lock()
+			s.prune(now)
+			s.changing.Unlock()
 		}
 	}
 }
 
 // saveUses saves and shares uses that are not saved yet.
 func (s *Store) saveUses() {
-	uses := make(map[string]use)
+	s.changing.Lock() // the use of a token that was revoked must not be saved
+	defer s.changing.Unlock()
+	uses := make(map[*token]use)
 	s.mu.RLock()
-	for name, t := range s.byName {
+	for _, t := range s.byName {
 		t.mu.Lock()
 		if t.last != t.saved && !t.Revoked {
-			uses[name], t.saved = t.last, t.last
+			uses[t] = t.last
 		}
 		t.mu.Unlock()
 	}
 	s.mu.RUnlock()
-	for name, u := range uses {
-		if err := s.file.Put(useKey+name, u); err != nil {
-			s.parts.Log.Warn("when tokens were used is not saved", "err", err)
+	for t, u := range uses {
+		if err := s.file.Put(useKey+t.Name, u); err != nil {
+			s.parts.Log.Warn("when tokens were used is not saved; it is tried again", "err", err)
 			return
 		}
-		if value, err := json.Marshal(u); err == nil && s.parts.Shared != nil {
-			s.parts.Shared.Put(useKey+name, value) // the next use is shared again
+		t.mu.Lock()
+		t.saved = u
+		t.mu.Unlock()
+		if value, err := json.Marshal(u); err == nil {
+			s.tell(useKey+t.Name, value)
 		}
 	}
 }

@@ -1,0 +1,201 @@
+package tokens
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/guard/identity"
+	"github.com/ferrulehq/ferrule/internal/guard/records"
+)
+
+func openParts(t *testing.T, file string, shared Shared) *Store {
+	t.Helper()
+	s, err := Open(Parts{
+		File: file, Shared: shared, Taken: func(string) bool { return false }, Log: slog.New(slog.DiscardHandler),
+		Record: func(ferrule.Principal, ferrule.AccessEvent, string, string, ferrule.Code) {},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// TestChangeMeetsAnother: what counts after a restart is what counted before, also if a token
+// is revoked here while it is rotated on another node.
+func TestChangeMeetsAnother(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "tokens")
+	s := openParts(t, file, nil)
+	person := ferrule.Principal{Role: ferrule.Person, Name: "ada"}
+	for i := range 300 {
+		name := "agent-" + string(rune('a'+i%26))
+		c, err := s.Add(person, New{Name: name, Scopes: ferrule.LimitTo(ferrule.ScopeRead)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := c.record
+		r.Version++
+		_, r.Hash = newSecret()
+		data, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() { s.hear(name, data) })
+		if _, err := s.Revoke(person, name); err != nil {
+			t.Fatal(err)
+		}
+		wg.Wait()
+		stored, err := parse(name, s.file.All()[tokenKey+name])
+		if err != nil || stored != s.byName[name].record || !stored.Revoked {
+			t.Fatalf("round %d: the file has %+v, and %+v counts: %v", i, stored, s.byName[name].record, err)
+		}
+	}
+}
+
+// hanging is shared records that cannot be written.
+type hanging struct {
+	mu      sync.Mutex
+	deleted []string
+	wait    time.Duration
+	err     error
+	watch   func(string, []byte)
+	synced  func()
+}
+
+func (h *hanging) Put(string, []byte) error {
+	time.Sleep(h.wait)
+	return h.err
+}
+
+func (h *hanging) Delete(key string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.deleted = append(h.deleted, key)
+	return h.err
+}
+
+func (h *hanging) Watch(fn func(string, []byte)) { h.watch = fn }
+func (h *hanging) OnSync(fn func())              { h.synced = fn }
+
+// TestForgets: the record of a token that was revoked long ago goes, also from the shared
+// records, and does not come back from them.
+func TestForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := &hanging{}
+		file := filepath.Join(t.TempDir(), "tokens")
+		s := openParts(t, file, shared)
+		s.Connect()
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		wg.Go(func() { s.Run(ctx) })
+		person := ferrule.Principal{Role: ferrule.Person, Name: "ada"}
+		for _, name := range []string{"old", "kept"} {
+			if _, err := s.Add(person, New{Name: name, Scopes: ferrule.LimitTo(ferrule.ScopeRead)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c, err := s.Revoke(person, "old")
+		if err != nil {
+			t.Fatal(err)
+		}
+		revoked, _ := json.Marshal(c.record)
+		shared.watch(tokenKey+"old", revoked)
+		time.Sleep(revokedAge - time.Hour)
+		if s.byName["old"] == nil {
+			t.Error("a token that was revoked is forgotten too early")
+		}
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		gone := func() {
+			t.Helper()
+			if s.byName["old"] != nil || len(s.byHash) != 1 || s.file.All()[tokenKey+"old"] != nil || s.byName["kept"] == nil {
+				t.Error("the record of the revoked token is still here, or the other one is gone")
+			}
+		}
+		gone()
+		deleted := func(n int) {
+			t.Helper()
+			synctest.Wait()
+			count := 0
+			shared.mu.Lock()
+			defer shared.mu.Unlock()
+			for _, key := range shared.deleted {
+				if key == tokenKey+"old" {
+					count++
+				}
+			}
+			if count != n {
+				t.Errorf("it was deleted %d times from the shared records, want %d", count, n)
+			}
+		}
+		deleted(1)
+		shared.watch(tokenKey+"old", nil)
+		shared.watch(tokenKey+"old", revoked) // a node that was away has it still
+		gone()
+		deleted(2)
+	})
+}
+
+// TestStopWithoutNATS: Run saves the last uses, and ends soon though they cannot be shared.
+func TestStopWithoutNATS(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := &hanging{wait: time.Second, err: context.DeadlineExceeded}
+		s := openParts(t, filepath.Join(t.TempDir(), "tokens"), shared)
+		ctx, stop := context.WithCancel(context.Background())
+		var wg sync.WaitGroup
+		wg.Go(func() { s.Run(ctx) })
+		for i := range 20 {
+			c, err := s.Add(ferrule.Principal{Role: ferrule.Person, Name: "ada"}, New{Name: fmt.Sprintf("agent-%d", i), Scopes: ferrule.LimitTo(ferrule.ScopeRead)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Verify(ctx, c.Secret.Reveal(), identity.Request{From: "10.0.0.1", Time: time.Now()}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		begun := time.Now()
+		stop()
+		wg.Wait()
+		if took := time.Since(begun); took > 2*time.Second {
+			t.Errorf("the stop takes %v", took)
+		}
+		for i := range 20 {
+			if s.file.All()[fmt.Sprintf("%sagent-%d", useKey, i)] == nil {
+				t.Errorf("the use of agent-%d is not saved", i)
+			}
+		}
+	})
+}
+
+// TestUsesAreSavedLater: uses that the disk refuses are saved when it works again.
+func TestUsesAreSavedLater(t *testing.T) {
+	dir := t.TempDir()
+	s := openParts(t, filepath.Join(dir, "tokens"), nil)
+	c, err := s.Add(ferrule.Principal{Role: ferrule.Person, Name: "ada"}, New{Name: "claude", Scopes: ferrule.LimitTo(ferrule.ScopeRead)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Verify(t.Context(), c.Secret.Reveal(), identity.Request{From: "10.0.0.1", Time: time.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	s.file.Close() // it fails like a full disk
+	s.saveUses()
+	if s.file, _, err = records.Open(filepath.Join(dir, "tokens")); err != nil {
+		t.Fatal(err)
+	}
+	s.saveUses()
+	if s.file.All()[useKey+"claude"] == nil {
+		t.Error("the use is lost")
+	}
+}
