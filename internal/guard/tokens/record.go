@@ -109,7 +109,6 @@ func (r record) newer(than record) bool {
 	return cmp.Or(cmp.Compare(r.Version, than.Version), cmp.Compare(revoked(r), revoked(than)), strings.Compare(string(r.Hash[:]), string(than.Hash[:]))) > 0
 }
 
-<<<<<<< HEAD
 // maxAhead is how far the clocks of nodes may differ.
 const maxAhead = 24 * time.Hour
 
@@ -117,12 +116,12 @@ const maxAhead = 24 * time.Hour
 // could give: it could not be replaced, so not be revoked. A revocation always counts.
 func (r record) ahead(now time.Time) bool {
 	return !r.Revoked && r.Version > uint64(now.Add(maxAhead).UnixMicro())
-=======
+}
+
 // forgotten reports whether the token was revoked so long ago that its record goes. A
 // version is the time of a change.
 func (r record) forgotten(now time.Time) bool {
 	return r.Revoked && now.Sub(time.UnixMicro(int64(r.Version))) > revokedAge
->>>>>>> w-fix3
 }
 
 // next returns the version after this one.
