@@ -805,7 +805,7 @@ func TestRestart(t *testing.T) {
 
 // TestHiddenDevices checks that the page says how many devices it does not show.
 func TestHiddenDevices(t *testing.T) {
-	r := newRig(t, func(p *Parts) {
+	r := newTestServer(t, func(p *Parts) {
 		p.Devices = func(ferrule.Principal) []Device { return make([]Device, maxShown+7) }
 	})
 	page := r.send("GET", authorizePath+"?"+asking(r.register(callback)).Encode(), "").Body.String()

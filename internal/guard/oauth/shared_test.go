@@ -175,7 +175,7 @@ func TestNodes(t *testing.T) {
 // of it.
 func TestForeignRecords(t *testing.T) {
 	shared := &fabric{values: make(map[string][]byte)}
-	r := newRig(t, func(p *Parts) { p.Shared = shared })
+	r := newTestServer(t, func(p *Parts) { p.Shared = shared })
 	good := sharedGrant{
 		Node: "b", Client: "c", Label: "agent", Person: "maria", consented: consented{Scopes: viewer.Scopes}, Created: time.Now(), Expires: time.Now().Add(time.Hour),
 		Access: []issued{{Expires: time.Now().Add(time.Hour), Scopes: viewer.Scopes}},
@@ -218,7 +218,7 @@ func TestForeignRecords(t *testing.T) {
 // again, however often the tokens are refreshed.
 func TestIssuerPerson(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, nil)
+		r := newTestServer(t, nil)
 		for name, lasts := range map[string]bool{"maria": true, "corp:maria": false} {
 			r.people.who = person(name, "owner", "admin")
 			id := r.register(callback)
