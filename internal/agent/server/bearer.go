@@ -84,6 +84,9 @@ func (s *Server) authenticate(r *http.Request, needs ferrule.Scopes) (c identity
 	if refused != nil {
 		if refused.text == noToken {
 			refused.text = s.noTokenText(r, needs)
+			if !s.canLogIn(r) { // otherwise it is how each login begins
+				s.recordRefused(r, c.Who, "no token was sent")
+			}
 		}
 		return c, refused
 	}

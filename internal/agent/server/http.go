@@ -6,6 +6,7 @@ import (
 	"iter"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -86,10 +87,15 @@ func (s *Server) Guard(next http.Handler) http.Handler {
 // SetHosts replaces the names of Config.Hosts.
 func (s *Server) SetHosts(hosts []string) { s.hosts.Store(&hosts) }
 
-// isHost reports whether a Host header has one of the names of Config.Hosts, with any
-// port.
+// isHost reports whether a Host header has one of the names of Config.Hosts, the name in
+// Parts.URL or that of this machine, with any port.
 func (s *Server) isHost(host string) bool {
-	return slices.ContainsFunc(*s.hosts.Load(), func(name string) bool { return strings.EqualFold(name, mcphttp.Hostname(host)) })
+	names := append([]string{s.hostname}, *s.hosts.Load()...)
+	if u, err := url.Parse(s.parts.URL); err == nil {
+		names = append(names, u.Hostname())
+	}
+	host = mcphttp.Hostname(host)
+	return host != "" && slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(name, host) })
 }
 
 // isLoopback reports whether a host, with or without a port, is this machine.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -188,5 +189,22 @@ func TestFutureVersions(t *testing.T) {
 		exchange(`{"jsonrpc":"2.0","id":1,"result":{"action":"decline"}}`, `"id":2,"result":`)
 		f.viewAt("").group.ListChanged(notify.ToolsChanged)
 		exchange("", "notifications/tools/list_changed")
+	}
+}
+
+// TestOwnNames: on a loopback address, the name of this machine and the one in the URL of the
+// gateway are accepted, and no others.
+func TestOwnNames(t *testing.T) {
+	f := newServer(t, nil)
+	f.parts.URL, f.hostname = "https://gateway.example", "workbench"
+	for host, want := range map[string]int{"workbench:3377": http.StatusOK, "Gateway.Example": http.StatusOK, "127.0.0.1:3377": http.StatusOK, "evil.example": http.StatusForbidden, "": http.StatusForbidden, "workbench.evil.example": http.StatusForbidden} {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.Host = host
+		r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 3377}))
+		w := httptest.NewRecorder()
+		f.Guard(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, r)
+		if w.Code != want {
+			t.Errorf("%q: got %d, want %d", host, w.Code, want)
+		}
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"regexp"
 	"sync"
 	"sync/atomic"
@@ -124,6 +125,7 @@ type Server struct {
 	wrong    *ratelimit.Keyed[netip.Prefix] // wrong tokens
 	sessions sessions
 	hosts    atomic.Pointer[[]string]
+	hostname string // of this machine; empty if it is not known
 
 	stop  context.Context // ends the calls under way
 	halt  context.CancelFunc
@@ -146,6 +148,7 @@ func New(p Parts) *Server {
 		s.parts.AuthServers = func(string) []string { return nil }
 	}
 	s.SetHosts(p.Config.Hosts)
+	s.hostname, _ = os.Hostname()
 	s.stop, s.halt = context.WithCancel(context.Background())
 	s.http = mcphttp.New(mcphttp.Config{
 		Server: s.serverFor, Servers: s.servers, MaxSessions: p.Config.Sessions, Idle: p.Config.Idle,

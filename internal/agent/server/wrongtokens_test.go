@@ -74,12 +74,14 @@ func TestWrongTokens(t *testing.T) {
 		expect(http.StatusOK, "valid", "[2001:db8::1]:1")
 		expect(http.StatusForbidden, "few", "[2001:db8::1]:1")
 		expect(http.StatusUnauthorized, "guess", "192.0.2.1:1")
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/mcp", nil)
+		handler.ServeHTTP(httptest.NewRecorder(), r)
 		if took := time.Since(start); took > 0 {
 			t.Errorf("responses were held back for %v", took)
 		}
 		time.Sleep(2 * time.Minute)
 		expect(http.StatusUnauthorized, "guess", "[2001:db8::1]:1")
-		want := map[string]int{" token_used unknown token denied": wrongRate.Burst + 4, "ada token_used unknown token denied": 1, "ada token_used the token has expired denied": 1,
+		want := map[string]int{" token_used no token was sent denied": 1, " token_used unknown token denied": wrongRate.Burst + 4, "ada token_used unknown token denied": 1, "ada token_used the token has expired denied": 1,
 			"few token_used this address needs a token with the scope read denied": 1}
 		if fmt.Sprint(recorded) != fmt.Sprint(want) {
 			t.Errorf("recorded %v, want %v", recorded, want)
