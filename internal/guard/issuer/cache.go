@@ -44,7 +44,8 @@ func (c *cache) put(hash [sha256.Size]byte, v *verified) {
 }
 
 // lifetime is a context that ends when a token expires. Unlike one with a deadline it needs
-// no release: it has no timer unless somebody waits for it.
+// no release: it has no timer unless somebody waits for it, and then one until the token
+// expires.
 type lifetime struct {
 	until time.Time
 

@@ -170,7 +170,6 @@ func Open(parts Parts) (*People, error) {
 			continue
 		}
 		p.known[r.Name] = r
-		p.logins[r.Name] = logins[r.key()]
 	}
 	for name, r := range p.known { // the map of the file has no order
 		p.logins[name] = logins[r.key()]
@@ -264,7 +263,9 @@ func (p *People) prune(now time.Time) {
 	for name, r := range p.known {
 		if r.outdated(now) {
 			delete(p.known, name)
+			delete(p.logins, name)
 			p.file.Delete(personPrefix + r.key()) // otherwise it is deleted at the next start
+			p.file.Delete(loginPrefix + r.key())
 		}
 	}
 }
