@@ -245,6 +245,8 @@ func everyTool(t *testing.T) *builtin.Set {
 // logins implements builtin.Tokens.
 type logins struct{ builtin.Tokens }
 
+func (logins) URL() string { return "http://127.0.0.1:3377/mcp" }
+
 func (logins) List() []ferrule.Token {
 	return []ferrule.Token{{Name: "claude", Scopes: []string{"read"}, Devices: []string{}}, {Name: "grant-a", Scopes: []string{"read"}, Devices: []string{}, Login: &ferrule.TokenLogin{Person: "anna"}}}
 }
