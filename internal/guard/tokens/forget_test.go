@@ -119,14 +119,22 @@ func TestForgets(t *testing.T) {
 		revoked, _ := json.Marshal(c.record)
 		shared.watch(tokenKey+"old", revoked)
 		time.Sleep(revokedAge - time.Hour)
-		if s.byName["old"] == nil {
+		known := func(name string) bool {
+			s.mu.RLock()
+			defer s.mu.RUnlock()
+			return s.byName[name] != nil
+		}
+		if !known("old") {
 			t.Error("a token that was revoked is forgotten too early")
 		}
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
 		gone := func() {
 			t.Helper()
-			if s.byName["old"] != nil || len(s.byHash) != 1 || s.file.All()[tokenKey+"old"] != nil || s.byName["kept"] == nil {
+			s.mu.RLock()
+			secrets := len(s.byHash)
+			s.mu.RUnlock()
+			if known("old") || secrets != 1 || s.file.All()[tokenKey+"old"] != nil || !known("kept") {
 				t.Error("the record of the revoked token is still here, or the other one is gone")
 			}
 		}
