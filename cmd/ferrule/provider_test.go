@@ -26,14 +26,13 @@ func TestProvider(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := startGateway(t, map[string]string{"robot": startSim(t, sim.Config{Count: 1}).Addrs()[0]}, func(c *config.Config) {
-		c.Auth.Tokens = []config.Token{{Name: "other", Token: "0123456789abcdef"}}
 		c.Auth.URL = "https://gateway.example"
 		c.Auth.Issuers = []config.Issuer{{
 			Name: "company", URL: issuer, GroupsClaim: "groups", Groups: map[string]string{"Staff": "lab", "Guests": "operator"},
 			ClientID: "ferrule", ClientSecret: "a secret of the client",
 		}}
 		c.Policy.Preset, c.Policy.Dir = "read-only", rules
-	})
+	}, needsToken(config.Token{Name: "other", Token: "0123456789abcdef"}))
 	g.online("robot")
 	login := func(resource string) oidc.Tokens {
 		t.Helper()
