@@ -133,9 +133,10 @@ func TestHostileSQL(t *testing.T) {
 	if most > mostMemory && !raceDetector() {
 		t.Errorf("the child took %d bytes", most)
 	}
-	if answer, err := g.call(ferrule.GatewayID, "sql", `{"query":"SELECT 1+1 AS n"}`, ample); err != nil || answer != `{"columns":["n"],"rows":[[2]]}` {
-		t.Errorf("%s, %v", answer, err)
-	}
+	eventually(t, ample, "a harmless query is answered", func() bool { // a busy machine may need more than the time of a query
+		answer, err := g.call(ferrule.GatewayID, "sql", `{"query":"SELECT 1+1 AS n"}`, ample)
+		return err == nil && answer == `{"columns":["n"],"rows":[[2]]}`
+	})
 }
 
 // promptly returns how long something may take. With the race detector, tests run beside
