@@ -1,6 +1,9 @@
 package gateway
 
-import "github.com/ferrulehq/ferrule/internal/guard/identity"
+import (
+	"github.com/ferrulehq/ferrule/internal/guard/identity"
+	"github.com/ferrulehq/ferrule/internal/guard/records"
+)
 
 // openAuth opens what callers over HTTP are authenticated with.
 func (g *Gateway) openAuth() error {
@@ -17,4 +20,12 @@ func (g *Gateway) verifier() identity.Verifier {
 		verifiers = append(verifiers, i.Verify)
 	}
 	return identity.Any(verifiers...)
+}
+
+// shared returns the records that all nodes see; nil if this is the only node.
+func (g *Gateway) shared() records.Synced {
+	if g.parts.Config.ClusterConfig().Alone() {
+		return nil
+	}
+	return g.Cluster.Shared()
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/guard/lease"
 	"github.com/ferrulehq/ferrule/internal/guard/limits"
-	"github.com/ferrulehq/ferrule/internal/guard/records"
 )
 
 // The files of bounds in the data directory.
@@ -20,11 +19,7 @@ const (
 
 // openBounds opens the physical limits and the leases of this node's devices.
 func (g *Gateway) openBounds() (err error) {
-	var shared records.Shared
-	if !g.parts.Config.ClusterConfig().Alone() {
-		shared = g.Cluster.Shared()
-	}
-	if g.Limits, err = limits.Open(limits.Parts{File: filepath.Join(g.parts.Data, limitsFile), Node: g.node(), Shared: shared, Log: g.parts.Log}); err != nil {
+	if g.Limits, err = limits.Open(limits.Parts{File: filepath.Join(g.parts.Data, limitsFile), Node: g.node(), Shared: g.shared(), Log: g.parts.Log}); err != nil {
 		return err
 	}
 	g.Leases, err = lease.Open(lease.Parts{
@@ -34,7 +29,7 @@ func (g *Gateway) openBounds() (err error) {
 		},
 		SwitchedOff: g.Limits.SwitchedOff,
 		Alive:       func(node string) bool { return slices.Contains(g.Cluster.State().Nodes, node) },
-		Shared:      shared,
+		Shared:      g.shared(),
 		Log:         g.parts.Log,
 	})
 	if err != nil {

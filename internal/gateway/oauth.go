@@ -9,7 +9,6 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/guard/identity"
 	"github.com/ferrulehq/ferrule/internal/guard/oauth"
-	"github.com/ferrulehq/ferrule/internal/guard/records"
 )
 
 // oauthFile is the file of the authorization server in the data directory.
@@ -24,13 +23,9 @@ func (g *Gateway) openOAuth() error {
 	if err != nil {
 		return err
 	}
-	var shared records.Shared
-	if !g.parts.Config.ClusterConfig().Alone() {
-		shared = g.Cluster.Shared()
-	}
 	g.OAuth, err = oauth.Open(oauth.Parts{
 		Config: cfg, File: filepath.Join(g.parts.Data, oauthFile), Node: g.node(), Origin: g.origin, Logins: g.People,
-		Devices: g.grantable, Record: g.recordAccess, Shared: shared, Log: g.parts.Log,
+		Devices: g.grantable, Record: g.recordAccess, Shared: g.shared(), Log: g.parts.Log,
 	})
 	return err
 }

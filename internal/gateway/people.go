@@ -13,7 +13,6 @@ import (
 	"github.com/ferrulehq/ferrule/internal/guard/approval"
 	"github.com/ferrulehq/ferrule/internal/guard/issuer"
 	"github.com/ferrulehq/ferrule/internal/guard/people"
-	"github.com/ferrulehq/ferrule/internal/guard/records"
 )
 
 // peopleFile is the file of people in the data directory.
@@ -21,12 +20,8 @@ const peopleFile = "people"
 
 // openPeople reads the people who may log in with a browser.
 func (g *Gateway) openPeople() (err error) {
-	var shared records.Shared
-	if !g.parts.Config.ClusterConfig().Alone() {
-		shared = g.Cluster.Shared()
-	}
 	g.People, err = people.Open(people.Parts{
-		File: filepath.Join(g.parts.Data, peopleFile), Shared: shared, Origin: g.origin, URL: g.loginURL,
+		File: filepath.Join(g.parts.Data, peopleFile), Shared: g.shared(), Origin: g.origin, URL: g.loginURL,
 		Issuers: g.loginIssuers, Record: g.recordAccess, Log: g.parts.Log,
 		Changed: func(name string, elsewhere bool) int {
 			if g.OAuth == nil {

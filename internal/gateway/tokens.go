@@ -29,10 +29,7 @@ func (g *Gateway) openTokens() (err error) {
 	if g.tokens, err = g.parts.Config.Tokens(); err != nil {
 		return err
 	}
-	parts := tokens.Parts{File: filepath.Join(g.parts.Data, tokensFile), Taken: g.tokens.Has, Record: g.recordAccess, Log: g.parts.Log}
-	if !g.parts.Config.ClusterConfig().Alone() {
-		parts.Shared = g.Cluster.Shared()
-	}
+	parts := tokens.Parts{File: filepath.Join(g.parts.Data, tokensFile), Taken: g.tokens.Has, Shared: g.shared(), Record: g.recordAccess, Log: g.parts.Log}
 	if g.Tokens, err = tokens.Open(parts); err != nil {
 		return err
 	}

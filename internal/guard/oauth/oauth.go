@@ -110,7 +110,7 @@ type Parts struct {
 	// Record records what happened. It must not block for long.
 	Record func(who ferrule.Principal, event ferrule.AccessEvent, from, message string, refused ferrule.Code)
 	// Shared shows grants to the other nodes; nil if there are none.
-	Shared records.Shared
+	Shared records.Synced
 	Log    *slog.Logger
 }
 
@@ -178,9 +178,7 @@ func Open(p Parts) (*Server, error) {
 	s.load(file.All())
 	if p.Shared != nil {
 		p.Shared.Watch(s.heard)
-		if all, ok := p.Shared.(interface{ OnSync(func()) }); ok {
-			all.OnSync(s.shareUnheard)
-		}
+		p.Shared.OnSync(s.shareUnheard)
 	}
 	return s, nil
 }

@@ -43,7 +43,7 @@ type Parts struct {
 	// File has the records.
 	File string
 	// Shared has the records of all nodes; nil if there are no others.
-	Shared records.Shared
+	Shared records.Synced
 	// Origin returns the URL under which a browser reaches the gateway, without a path.
 	Origin func(*http.Request) string
 	// URL returns the URL that login links begin with. The error says why nobody can log in.
@@ -180,9 +180,7 @@ func Open(parts Parts) (*People, error) {
 	p.prune(time.Now())
 	if parts.Shared != nil {
 		parts.Shared.Watch(p.hear)
-		if s, ok := parts.Shared.(interface{ OnSync(func()) }); ok {
-			s.OnSync(p.shareMissing)
-		}
+		parts.Shared.OnSync(p.shareMissing)
 	}
 	return p, nil
 }

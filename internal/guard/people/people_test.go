@@ -39,7 +39,7 @@ type house struct {
 	dir    string
 	origin string
 	issuer *fakeIssuer
-	shared records.Shared
+	shared records.Synced
 	grants func(name string, elsewhere bool) int
 
 	mu     sync.Mutex

@@ -16,6 +16,14 @@ type Shared interface {
 	Watch(fn func(key string, value []byte))
 }
 
+// Synced are shared records that say when they are complete, so that a node can share what
+// the others have missed.
+type Synced interface {
+	Shared
+	// OnSync calls fn when all records of other nodes have been read.
+	OnSync(fn func())
+}
+
 // Outbox writes shared records in the background, because other nodes may be out of reach.
 // Of several changes of a key it writes the last.
 type Outbox struct {

@@ -16,7 +16,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/guard/records"
 )
 
-func openParts(t *testing.T, file string, shared Shared) *Store {
+func openParts(t *testing.T, file string, shared records.Synced) *Store {
 	t.Helper()
 	s, err := Open(Parts{
 		File: file, Shared: shared, Taken: func(string) bool { return false }, Log: slog.New(slog.DiscardHandler),

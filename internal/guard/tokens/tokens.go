@@ -51,13 +51,6 @@ const (
 	revokedAge = 180 * 24 * time.Hour
 )
 
-// Shared is what all nodes know. See internal/cluster/shared.
-type Shared interface {
-	records.Shared
-	// OnSync calls fn when all records of other nodes have been read.
-	OnSync(fn func())
-}
-
 // The keys of shared records and of the file begin with these.
 const (
 	tokenKey = "token."
@@ -68,7 +61,7 @@ const (
 type Parts struct {
 	File string
 	// Shared is nil if this is the only node.
-	Shared Shared
+	Shared records.Synced
 	// Taken reports whether another kind of token has a name.
 	Taken func(name string) bool
 	// Record records what happens to tokens.

@@ -21,6 +21,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/guard/identity"
+	"github.com/ferrulehq/ferrule/internal/guard/records"
 	"github.com/ferrulehq/ferrule/internal/guard/tokens"
 )
 
@@ -39,7 +40,7 @@ type store struct {
 	events []string
 }
 
-func open(t testing.TB, file string, shared tokens.Shared) *store {
+func open(t testing.TB, file string, shared records.Synced) *store {
 	t.Helper()
 	s := &store{t: t, file: file}
 	all, err := tokens.Open(tokens.Parts{
