@@ -56,6 +56,11 @@ var importRules = map[string]importRule{
 		tests: []string{"internal/device/transport/transporttest", "internal/testenv/wait"},
 	},
 	"internal/device/transport/mdns": {},
+	"internal/device/transport/mqttclient": {
+		own:   []string{"internal/ferrule", "internal/device/transport"},
+		third: []string{"github.com/eclipse/paho.golang", "github.com/eclipse/paho.mqtt.golang"},
+		tests: []string{"internal/testenv/mosquitto", "internal/testenv/wait", "internal/ops/localca"},
+	},
 	"internal/device/transport/httpclient": {
 		own:   []string{"internal/device/transport", "internal/device/transport/mdns", "internal/ratelimit"},
 		tests: []string{"internal/testenv/lan", "internal/device/transport/websocket", "github.com/gobwas/ws"},
@@ -88,6 +93,19 @@ var importRules = map[string]importRule{
 			"github.com/modelcontextprotocol/go-sdk",
 		},
 	},
+	"internal/device/protocol/hass": {
+		own: []string{
+			"internal/ferrule", "internal/device/transport", "internal/device/transport/mqttclient", "internal/device/protocol", "internal/ratelimit",
+			"internal/device/protocol/hass/discovery", "internal/device/protocol/hass/entity", "internal/device/protocol/hass/template",
+		},
+		tests: []string{"internal/testenv/mosquitto", "internal/testenv/wait", "internal/testenv/zigbee", "internal/device/protocol/protocoltest", "internal/device/transport/transporttest", "internal/device/overlay", "internal/schema"},
+	},
+	"internal/device/protocol/hass/discovery": {own: []string{"internal/ferrule", "internal/strictjson"}, tests: []string{"internal/testenv/zigbee"}},
+	"internal/device/protocol/hass/entity": {
+		own:   []string{"internal/ferrule", "internal/device/protocol/hass/discovery", "internal/device/protocol/hass/template"},
+		tests: []string{"internal/testenv/zigbee", "internal/schema", "internal/device/overlay"},
+	},
+	"internal/device/protocol/hass/template": {own: []string{"internal/strictjson"}, tests: []string{"internal/testenv/zigbee"}},
 	"internal/device/protocol/protocoltest": {own: []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol", "internal/device/transport/transporttest"}},
 	"internal/device/dock": {
 		own:   []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol", "internal/guard/pinning"},
@@ -252,6 +270,7 @@ var importRules = map[string]importRule{
 	"internal/testenv/mcp/fixtures": {own: []string{"thing", "thing/mcpserver"}},
 	"internal/testenv/meter":        {own: []string{"internal/ferrule", "internal/agent/builtin", "internal/fleet", "internal/local/control"}},
 	"internal/testenv/model":        {},
+	"internal/testenv/mosquitto":    {},
 	"internal/testenv/oidc":         {},
 	"internal/testenv/screen":       {},
 	"internal/testenv/source":       {},

@@ -23,6 +23,9 @@ type Tool struct {
 	Idempotent bool   `json:"idempotent,omitempty"`
 	// UserOnly marks a tool that only people may call.
 	UserOnly bool `json:"user_only,omitempty"`
+	// Class is what the tool does to which sort of thing, in the words of the protocol, for
+	// example lock.unlock or cover.garage.open. Overlays can match it. Most have none.
+	Class string `json:"class,omitempty"`
 	// Poll is the interval at which the device wants to be polled.
 	Poll Duration `json:"poll,omitempty"`
 

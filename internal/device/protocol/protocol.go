@@ -13,6 +13,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
@@ -67,4 +68,12 @@ type Changer interface {
 	// Settled waits until no changed manifest is being read. It returns ctx's error if
 	// ctx ends first.
 	Settled(ctx context.Context) error
+}
+
+// Reporter is implemented by a Session whose device sends measurements by itself.
+type Reporter interface {
+	// Report sets the handler of measurements. It must be called before Run. Run calls fn
+	// for one message of the device at a time, with the time at which it arrived; fn must
+	// not block. Values that somebody had kept for later are not reported.
+	Report(fn func(at time.Time, measured []ferrule.Measurement))
 }

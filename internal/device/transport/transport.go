@@ -20,6 +20,9 @@ type Message struct {
 	Channel string
 	// Data is the message without its framing: a line has no line end.
 	Data []byte
+	// Retained reports that a broker had kept the message for later subscribers. It is
+	// old: nobody knows how old, and it answers nothing.
+	Retained bool
 }
 
 // Link is a live, ordered pipe of Messages to one peer.
@@ -67,6 +70,17 @@ var (
 	ErrTooLong = errors.New("message too long")
 	ErrClosed  = errors.New("link closed")
 )
+
+// Undelivered is the error of Send if somebody between here and the peer says that the
+// message went no further. The peer surely did not get it, and the link stays usable.
+type Undelivered struct {
+	// Denied reports that the sender lacks a permission. Otherwise nobody was there to
+	// receive the message.
+	Denied bool
+	Reason string
+}
+
+func (u *Undelivered) Error() string { return u.Reason }
 
 // Sighting is a peer that is in reach now. It is not yet a device.
 type Sighting struct {

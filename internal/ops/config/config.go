@@ -87,6 +87,7 @@ type Devices struct {
 	Serial []SerialDevice `yaml:"serial"`
 	TCP    []TCPDevice    `yaml:"tcp"`
 	HTTP   []HTTPDevice   `yaml:"http"`
+	MQTT   []Broker       `yaml:"mqtt"`
 	// PinUSB reports whether changes of boards on serial ports wait for the owner.
 	PinUSB bool `yaml:"pin_usb"`
 }
@@ -116,6 +117,33 @@ type HTTPDevice struct {
 	Token   ferrule.Secret `yaml:"token"`
 	File    string         `yaml:"file"`
 	Pending bool           `yaml:"pending"`
+}
+
+// Broker is an MQTT broker with devices that describe themselves there.
+type Broker struct {
+	// URL is mqtt://HOST[:PORT], or mqtts:// for TLS.
+	URL string `yaml:"url"`
+	// Name is part of the addresses of its devices.
+	Name string `yaml:"name"`
+	User string `yaml:"user"`
+	// Password is the password; PasswordFile names a file with it.
+	Password     ferrule.Secret `yaml:"password"`
+	PasswordFile string         `yaml:"password_file"`
+	CA           string         `yaml:"ca"`
+	Cert         string         `yaml:"cert"`
+	Key          string         `yaml:"key"`
+	// Adopt says which of its devices are adopted when they are found: none, sensors
+	// (which have nothing to change) or all.
+	Adopt string `yaml:"adopt"`
+	// Prefix is that of discovery topics.
+	Prefix string `yaml:"prefix"`
+	// Settings lets agents change settings of devices, not only what they are for.
+	Settings bool `yaml:"settings"`
+	// Disabled includes what publishers mark as disabled.
+	Disabled bool `yaml:"disabled"`
+	// Offer is the name under which this gateway offers itself to agents on the broker,
+	// such as ferrule/home; empty if it does not.
+	Offer string `yaml:"offer"`
 }
 
 // Auto as a URL stands for all devices announced by mDNS.
