@@ -37,6 +37,9 @@ type File struct {
 	About string          `json:"about,omitempty"`
 	Match Match           `json:"match,omitzero"`
 	Tools map[string]Tool `json:"tools"`
+	// Classes changes all tools of a class. Its keys are classes, in which * stands for one
+	// part: cover.*.open. Tools takes precedence.
+	Classes map[string]Tool `json:"classes,omitempty"`
 	// Polls is keyed by the name of the poll.
 	Polls map[string]Poll `json:"polls,omitempty"`
 	// Questions is what the devices may ask their callers.
