@@ -39,7 +39,8 @@ type codec interface {
 	version() byte
 	connect(cfg *Config, password string, keepAlive time.Duration) []byte
 	publish(p *Publication, id uint16) []byte
-	subscribe(id uint16, filters []Filter) []byte
+	// subscribe encodes a SUBSCRIBE. The messages come with subID if that is not 0.
+	subscribe(id uint16, subID int, filters []Filter) []byte
 	unsubscribe(id uint16, topics []string) []byte
 	puback(id uint16) []byte
 	// decode decodes a packet from its first byte and its body. It may panic.
@@ -55,6 +56,8 @@ type packet struct {
 	reason string // in words, from the broker
 	qos    byte
 	msg    Message
+	// subIDs are the subscriptions for which a message comes; none with 3.1.1.
+	subIDs []int
 	limits limits
 	server string // where the broker sends its clients instead
 }
@@ -74,6 +77,7 @@ type limits struct {
 	keepAlive time.Duration
 	qos       byte
 	noRetain  bool
+	noSubIDs  bool
 }
 
 // defaultLimits hold for a broker that says nothing.

@@ -32,7 +32,7 @@ func (codec4) publish(p *Publication, id uint16) []byte {
 	return encode4(out)
 }
 
-func (codec4) subscribe(id uint16, filters []Filter) []byte {
+func (codec4) subscribe(id uint16, _ int, filters []Filter) []byte {
 	p := packets.NewControlPacket(packets.Subscribe).(*packets.SubscribePacket)
 	p.MessageID = id
 	for _, f := range filters {
@@ -62,6 +62,7 @@ func (codec4) decode(first byte, body []byte) (packet, error) {
 	switch in := in.(type) {
 	case *packets.ConnackPacket:
 		p.codes, p.limits = []byte{in.ReturnCode}, defaultLimits()
+		p.limits.noSubIDs = true
 	case *packets.PublishPacket:
 		p.id, p.qos = in.MessageID, in.Qos
 		p.msg = Message{Topic: in.TopicName, Payload: in.Payload, Retained: first&1 != 0}

@@ -2,6 +2,7 @@ package mqttclient
 
 import (
 	"bytes"
+	"encoding/binary"
 	"math"
 	"time"
 
@@ -41,8 +42,11 @@ func (codec5) publish(p *Publication, id uint16) []byte {
 	})
 }
 
-func (codec5) subscribe(id uint16, filters []Filter) []byte {
+func (codec5) subscribe(id uint16, subID int, filters []Filter) []byte {
 	p := &packets.Subscribe{PacketID: id, Properties: &packets.Properties{}}
+	if subID != 0 {
+		p.Properties.SubscriptionIdentifier = &subID
+	}
 	for _, f := range filters {
 		p.Subscriptions = append(p.Subscriptions, packets.SubOptions{Topic: f.Topic, QoS: f.QoS, NoLocal: f.NoLocal})
 	}
@@ -66,7 +70,7 @@ func (codec5) decode(first byte, body []byte) (packet, error) {
 		if err := in.Unpack(buf); err != nil {
 			return p, err
 		}
-		p.id, p.qos = in.PacketID, in.QoS
+		p.id, p.qos, p.subIDs = in.PacketID, in.QoS, subIDs(body, in.QoS)
 		p.msg = Message{Topic: in.Topic, Payload: in.Payload, Retained: first&1 != 0}
 		for _, u := range in.Properties.User {
 			p.msg.Properties = append(p.msg.Properties, Property{u.Key, u.Value})
@@ -123,8 +127,44 @@ func decodeConnack5(body []byte) (packet, error) {
 	if n := in.Properties.MaximumQOS; n != nil {
 		p.limits.qos = min(*n, 1)
 	}
+	p.limits.noSubIDs = in.Properties.SubIDAvailable != nil && *in.Properties.SubIDAvailable == 0
 	p.limits.noRetain = in.Properties.RetainAvailable != nil && *in.Properties.RetainAvailable == 0
 	return p, nil
+}
+
+// subIDs returns the subscription identifiers of a PUBLISH. There may be several, but the
+// library keeps only the last one. It has checked the packet.
+func subIDs(body []byte, qos byte) (ids []int) {
+	start := 2 + int(binary.BigEndian.Uint16(body))
+	if qos > 0 {
+		start += 2
+	}
+	size, n := binary.Uvarint(body[start:])
+	rest := body[start+n:]
+	rest = rest[:min(uint64(len(rest)), size)]
+	text := func(b []byte) int { return 2 + int(binary.BigEndian.Uint16(b)) }
+	for len(rest) > 0 {
+		kind := rest[0]
+		rest = rest[1:]
+		switch kind {
+		case packets.PropPayloadFormat:
+			rest = rest[1:]
+		case packets.PropMessageExpiry:
+			rest = rest[4:]
+		case packets.PropTopicAlias:
+			rest = rest[2:]
+		case packets.PropSubscriptionIdentifier:
+			id, n := binary.Uvarint(rest)
+			ids = append(ids, int(id))
+			rest = rest[n:]
+		case packets.PropUser:
+			rest = rest[text(rest):]
+			rest = rest[text(rest):]
+		default:
+			rest = rest[text(rest):]
+		}
+	}
+	return ids
 }
 
 func encode5(p packets.Packet) []byte {

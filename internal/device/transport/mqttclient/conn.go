@@ -129,7 +129,7 @@ func (c *Conn) receive() {
 		switch p.kind {
 		case publish:
 			if validText(p.msg.Topic) && p.msg.Topic != "" {
-				c.subs.dispatch(p.msg)
+				c.subs.dispatch(p.msg, p.subIDs)
 			}
 			if p.qos == 1 {
 				c.out.add(c.codec.puback(p.id))
@@ -226,7 +226,7 @@ func (c *Conn) withdraw(o *outgoing) bool {
 	return true
 }
 
-// unsent returns an error for a message of which no byte was sent.
+// unsent returns the error for a message that was not sent at all.
 func unsent(err error) error { return fmt.Errorf("%w: %w", transport.ErrUnsent, err) }
 
 // Publish publishes a message. With QoS 1 it returns when the broker has it. The error is

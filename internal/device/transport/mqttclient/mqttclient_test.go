@@ -127,7 +127,7 @@ func TestPublish(t *testing.T) {
 		t.Errorf("%+v", state)
 	}
 	var got inbox
-	end := subscribe(t, conn, got.put, "home/lamp/set")
+	end := subscribe(t, conn, got.put, "home/lamp/set", "home/+/set")
 	send := func(topic string, retain bool) error {
 		return conn.Publish(t.Context(), mqttclient.Publication{
 			Topic: topic, Payload: []byte("ON"), QoS: 1, Retain: retain, Expiry: time.Second,

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 )
@@ -18,11 +17,29 @@ const (
 
 // subscriptions finds the functions for a topic. Most filters are plain topics, which are
 // found by a map; those with wildcards are tried one after another.
+//
+// If several filters match, a broker sends one copy of the message or one for each filter.
+// Identifiers tell the copies apart: one for all plain topics, since only one of them can
+// match, and one for each other filter.
 type subscriptions struct {
-	mu    sync.RWMutex
-	exact map[string][]*subscription
-	wild  map[string][]*subscription
-	found []*subscription // of the message that is being dispatched
+	mu     sync.RWMutex
+	exact  map[string]*entry
+	wild   map[string]*entry
+	nextID int
+
+	// The matches of the message that is being dispatched. Only dispatch uses them.
+	matches []*entry
+	calls   []call
+}
+
+// exactID is the identifier of the subscriptions to plain topics.
+const exactID = 1
+
+// entry is a filter with its subscriptions.
+type entry struct {
+	id      int
+	pattern string
+	subs    []*subscription
 }
 
 // subscription is one call of Subscribe.
@@ -31,28 +48,40 @@ type subscription struct {
 	ended atomic.Bool
 }
 
+// call is a subscription whose function may be called for a message.
+type call struct {
+	sub *subscription
+	now bool // this copy is the one for it
+}
+
 func (s *subscriptions) init() {
-	s.exact = make(map[string][]*subscription)
-	s.wild = make(map[string][]*subscription)
+	s.exact, s.wild, s.nextID = make(map[string]*entry), make(map[string]*entry), exactID+1
 }
 
-// index returns the map for a filter, and its key there. The messages of a shared
-// subscription have topics without its prefix.
-func (s *subscriptions) index(filter string) (map[string][]*subscription, string) {
-	if rest, ok := strings.CutPrefix(filter, "$share/"); ok {
-		_, filter, _ = strings.Cut(rest, "/")
+// index returns the map for a filter.
+func (s *subscriptions) index(filter string) map[string]*entry {
+	if special(filter) {
+		return s.wild
 	}
-	if isWildcard(filter) {
-		return s.wild, filter
-	}
-	return s.exact, filter
+	return s.exact
 }
 
-func (s *subscriptions) add(filter string, sub *subscription) {
+// add adds one filter of a subscription. It returns the identifier for the broker.
+func (s *subscriptions) add(filter string, sub *subscription) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m, key := s.index(filter)
-	m[key] = append(m[key], sub)
+	index := s.index(filter)
+	e := index[filter]
+	if e == nil {
+		e = &entry{id: exactID, pattern: filter}
+		if special(filter) {
+			e.id, e.pattern = s.nextID, unshared(filter)
+			s.nextID++
+		}
+		index[filter] = e
+	}
+	e.subs = append(e.subs, sub)
+	return e.id
 }
 
 // remove removes one filter of a subscription. It reports whether no other subscription
@@ -60,44 +89,65 @@ func (s *subscriptions) add(filter string, sub *subscription) {
 func (s *subscriptions) remove(filter string, sub *subscription) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m, key := s.index(filter)
-	if i := slices.Index(m[key], sub); i >= 0 {
-		m[key] = slices.Delete(m[key], i, i+1)
+	index := s.index(filter)
+	e := index[filter]
+	if e == nil {
+		return false
 	}
-	if len(m[key]) == 0 {
-		delete(m, key)
+	if i := slices.Index(e.subs, sub); i >= 0 {
+		e.subs = slices.Delete(e.subs, i, i+1)
+	}
+	if len(e.subs) == 0 {
+		delete(index, filter)
 		return true
 	}
 	return false
 }
 
-// dispatch passes a message to the functions that subscribed to its topic, to each once.
-// It is called by one goroutine.
-func (s *subscriptions) dispatch(m Message) {
+// dispatch passes one copy of a message to the functions for it. A function whose
+// subscription has several matching filters gets the copy for the first of them. Without
+// identifiers, every function gets every copy. It is called by one goroutine.
+func (s *subscriptions) dispatch(m Message, ids []int) {
 	s.mu.RLock()
-	s.found = append(s.found[:0], s.exact[m.Topic]...)
-	for filter, subs := range s.wild {
-		if match(filter, m.Topic) {
-			s.found = append(s.found, subs...)
+	for _, e := range s.wild {
+		if match(e.pattern, m.Topic) {
+			s.matches = append(s.matches, e)
+		}
+	}
+	slices.SortFunc(s.matches, func(a, b *entry) int { return a.id - b.id })
+	if e := s.exact[m.Topic]; e != nil {
+		s.matches = slices.Insert(s.matches, 0, e)
+	}
+	for _, e := range s.matches {
+		now := len(ids) == 0 || slices.Contains(ids, e.id)
+		for _, sub := range e.subs {
+			if !slices.ContainsFunc(s.calls, func(c call) bool { return c.sub == sub }) {
+				s.calls = append(s.calls, call{sub, now})
+			}
 		}
 	}
 	s.mu.RUnlock()
-	for i, sub := range s.found {
-		if slices.Contains(s.found[:i], sub) || sub.ended.Load() {
+	shared := false
+	for _, c := range s.calls {
+		if !c.now || c.sub.ended.Load() {
 			continue
 		}
 		copied := m
-		if i > 0 {
+		if shared {
 			copied.Payload = slices.Clone(m.Payload)
 		}
-		sub.fn(copied)
+		shared = true
+		c.sub.fn(copied)
 	}
-	clear(s.found)
+	clear(s.matches)
+	clear(s.calls)
+	s.matches, s.calls = s.matches[:0], s.calls[:0]
 }
 
 // Subscribe subscribes to filters and passes each matching message to fn, in the order of
 // arrival. One goroutine calls all functions of a connection; fn must not block. A message
-// that matches several subscriptions is passed to each function once. It returns when the
+// that matches several subscriptions is passed to each function once; with MQTT 3.1.1, some
+// brokers send a message once for each filter that matches. It returns when the
 // broker has agreed to all filters. The returned function ends the subscription at the
 // broker unless another one has the same filter; it does not wait.
 //
@@ -128,10 +178,14 @@ func (c *Conn) Subscribe(ctx context.Context, fn func(Message), filters ...Filte
 // subscribe sends one SUBSCRIBE and waits for the answer.
 func (c *Conn) subscribe(ctx context.Context, sub *subscription, batch []Filter) error {
 	c.mu.Lock()
+	var subID int // the same for all filters of a batch
 	for _, f := range batch {
-		c.subs.add(f.Topic, sub) // before the broker knows, so that no message is missed
+		subID = c.subs.add(f.Topic, sub) // before the broker knows, so that no message is missed
 	}
-	r, o, err := c.send(suback, func(id uint16) []byte { return c.codec.subscribe(id, batch) })
+	if c.limits.noSubIDs {
+		subID = 0
+	}
+	r, o, err := c.send(suback, func(id uint16) []byte { return c.codec.subscribe(id, subID, batch) })
 	c.mu.Unlock()
 	if err != nil {
 		return err
@@ -170,12 +224,12 @@ func (c *Conn) unsubscribe(sub *subscription, filters []Filter) {
 	}
 }
 
-// batches splits filters into those of one packet each.
+// batches splits filters into those of one packet each. Plain topics share a packet.
 func batches(filters []Filter) func(yield func([]Filter) bool) {
 	return func(yield func([]Filter) bool) {
 		for len(filters) > 0 {
 			n, size := 0, 0
-			for n < len(filters) && n < maxFilters && (n == 0 || size+len(filters[n].Topic) <= maxFilterBytes) {
+			for n < len(filters) && n < maxFilters && (n == 0 || !special(filters[n-1].Topic) && !special(filters[n].Topic) && size+len(filters[n].Topic) <= maxFilterBytes) {
 				size += len(filters[n].Topic)
 				n++
 			}

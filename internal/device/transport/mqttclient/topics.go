@@ -69,8 +69,21 @@ func checkPublication(p *Publication) error {
 	return nil
 }
 
-// isWildcard reports whether a filter matches more than one topic.
-func isWildcard(filter string) bool { return strings.ContainsAny(filter, "+#") }
+// sharePrefix starts the filter of a subscription that several clients share.
+const sharePrefix = "$share/"
+
+// special reports whether a filter is more than the topic of its messages.
+func special(filter string) bool {
+	return strings.ContainsAny(filter, "+#") || strings.HasPrefix(filter, sharePrefix)
+}
+
+// unshared returns the filter of a shared subscription without its prefix.
+func unshared(filter string) string {
+	if rest, ok := strings.CutPrefix(filter, sharePrefix); ok {
+		_, filter, _ = strings.Cut(rest, "/")
+	}
+	return filter
+}
 
 // match reports whether a topic matches a filter with wildcards. Wildcards at the start
 // do not match topics of the broker itself, which start with $.
