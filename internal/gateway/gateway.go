@@ -27,6 +27,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/agent/catalog"
@@ -118,6 +119,7 @@ type Gateway struct {
 	Leases      *lease.Keeper
 	Pipeline    *pipeline.Pipeline
 	Poller      *poller.Poller // nil if devices are not polled
+	heard       *poller.Heard
 	tokens      *identity.Tokens
 	Tokens      *tokens.Store
 	loopback    *loopback
@@ -320,8 +322,11 @@ func (g *Gateway) buildDock() error {
 		Remote:   remoteNames{g},
 		Store:    g.Devices,
 		OnEvent:  g.Cluster.AddDeviceEvent,
-		Meters:   g.Telemetry.Meters(),
-		Log:      g.parts.Log,
+		OnReport: func(device string, at time.Time, measured []ferrule.Measurement) {
+			g.heard.Report(device, at, measured)
+		},
+		Meters: g.Telemetry.Meters(),
+		Log:    g.parts.Log,
 	})
 	g.Requests.settled = g.Dock.Settled
 	return nil
@@ -493,6 +498,7 @@ func (g *Gateway) Run(ctx context.Context, more ...func(context.Context) error) 
 	if g.History != nil {
 		parts = append(parts, func(ctx context.Context) error { return g.History.Run(ctx, g.Cluster) })
 	}
+	parts = append(parts, g.heard.Run)
 	if g.Poller != nil {
 		parts = append(parts, g.Poller.Run)
 	}
