@@ -167,6 +167,11 @@ func (b *builder) tool(a action) {
 	t.Input = object(a.args...)
 	t.UserOnly = b.Options.Text("entity_category", "") == "config"
 	t.Quarantine = a.quarantine
+	for _, p := range a.args {
+		if p.hidden {
+			t.Secrets = append(t.Secrets, p.name)
+		}
+	}
 	for _, s := range a.senders {
 		if s == nil {
 			continue

@@ -9,9 +9,9 @@ import (
 
 // property is one argument of a tool.
 type property struct {
-	name     string
-	optional bool
-	schema   map[string]any
+	name             string
+	optional, hidden bool
+	schema           map[string]any
 }
 
 // object returns the schema of arguments. Others than these are refused.
@@ -91,8 +91,8 @@ func textArg(name, text string, least, most int, pattern string) property {
 	return property{name: name, schema: schema}.describe(text)
 }
 
-// secret marks the property as one that no log may have.
+// secret marks the value as one that no log may have.
 func (p property) secret() property {
-	p.schema["writeOnly"] = true
+	p.hidden = true
 	return p
 }
