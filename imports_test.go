@@ -257,7 +257,8 @@ var importRules = map[string]importRule{
 	"thing/mcpserver/example/doorbell":   example,
 	"thing/mcpserver/example/workshop":   example,
 	"internal/sim": {
-		own:   []string{"thing", "thing/xiaozhi"},
+		own:   []string{"thing", "thing/xiaozhi", "internal/device/transport/mqttclient"},
+		third: []string{"github.com/mochi-mqtt/server/v2"},
 		tests: []string{"internal/ferrule", "internal/device/protocol", "internal/device/protocol/xiaozhi", "internal/device/protocol/xiaozhi/provision", "internal/device/transport", "internal/device/transport/mqtt", "internal/device/transport/websocket"},
 	},
 	"internal/testenv/natscluster": {own: []string{"internal/ops/localca"}, tests: []string{"github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2"}},
