@@ -117,8 +117,8 @@ func (h *Hub) isForeignState(d *device, topic string) bool {
 	return other != nil && other != d
 }
 
-// description is what a link needs of a device.
-type description struct {
+// terms are what a link needs of a device.
+type terms struct {
 	offer   offer
 	refused map[string]string        // state topics that are not subscribed to, with the reason
 	expiry  map[string]time.Duration // of command topics, if the publisher limits it
@@ -126,8 +126,8 @@ type description struct {
 }
 
 // describe judges all topics of a device.
-func (h *Hub) describe(d *device, p parsed) *description {
-	out := &description{
+func (h *Hub) describe(d *device, p parsed) *terms {
+	out := &terms{
 		offer: offer{
 			Configs: p.configs, Settings: h.cfg.Settings, Disabled: h.cfg.Disabled, Prefix: h.cfg.Prefix, Topics: make(map[string]string),
 		},

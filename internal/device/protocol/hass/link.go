@@ -65,10 +65,10 @@ const (
 // it, and its reader takes them.
 type link struct {
 	transport.Tracer
-	hub         *Hub
-	conn        *mqttclient.Conn
-	address     string
-	description *description
+	hub     *Hub
+	conn    *mqttclient.Conn
+	address string
+	terms   *terms
 
 	mu       sync.Mutex
 	messages []transport.Message
@@ -102,8 +102,8 @@ func (h *Hub) open(address string) (transport.Link, error) {
 		return nil, err
 	}
 	l := &link{hub: h, conn: h.conn, address: address, ready: make(chan struct{}, 1)}
-	l.description = h.describe(d, h.parse(d, configs))
-	data, err := json.Marshal(&l.description.offer)
+	l.terms = h.describe(d, h.parse(d, configs))
+	data, err := json.Marshal(&l.terms.offer)
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +131,7 @@ func (l *link) Info() transport.Info {
 func (l *link) Subscribe(ctx context.Context, topics []string) error {
 	var filters []mqttclient.Filter
 	for _, topic := range topics {
-		reason := l.description.refused[topic]
+		reason := l.terms.refused[topic]
 		if reason == "" {
 			reason = checkState(topic, l.hub.cfg.Prefix)
 		}
@@ -263,8 +263,8 @@ func (l *link) trace(direction transport.Direction, m transport.Message) {
 	case m.Channel == channelDiscovery:
 		size := len(m.Data)
 		m.Data = nil
-		l.Trace(direction, m, fmt.Sprintf("%d configs, %d bytes", len(l.description.offer.Configs), size))
-	case l.description.secret[m.Channel]:
+		l.Trace(direction, m, fmt.Sprintf("%d configs, %d bytes", len(l.terms.offer.Configs), size))
+	case l.terms.secret[m.Channel]:
 		size := len(m.Data)
 		m.Data = nil
 		l.Trace(direction, m, fmt.Sprintf("%d bytes, not shown because they may have a code", size))
@@ -288,10 +288,11 @@ func (l *link) Send(ctx context.Context, m transport.Message) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", transport.ErrUnsent, err)
 	}
+	p := mqttclient.Publication{Topic: m.Channel, Payload: m.Data, QoS: 1, Expiry: l.expiry(ctx, m.Channel)}
 	ctx, cancel := context.WithTimeout(ctx, sendTime)
 	defer cancel()
 	l.trace(transport.Out, m)
-	err = l.conn.Publish(ctx, mqttclient.Publication{Topic: m.Channel, Payload: m.Data, QoS: 1, Expiry: l.expiry(ctx, m.Channel)})
+	err = l.conn.Publish(ctx, p)
 	var undelivered *transport.Undelivered
 	if err != nil && !errors.Is(err, transport.ErrUnsent) && !errors.As(err, &undelivered) {
 		l.fail(err)
@@ -301,7 +302,7 @@ func (l *link) Send(ctx context.Context, m transport.Message) error {
 
 // mayPublish returns why nothing may be published to a topic; empty if it may.
 func (l *link) mayPublish(topic string) string {
-	reason, known := l.description.offer.Topics[topic]
+	reason, known := l.terms.offer.Topics[topic]
 	if !known {
 		return heldOutside
 	}
@@ -315,7 +316,7 @@ func (l *link) expiry(ctx context.Context, topic string) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
 		expiry = time.Until(deadline)
 	}
-	if limit := l.description.expiry[topic]; limit > 0 {
+	if limit := l.terms.expiry[topic]; limit > 0 {
 		expiry = min(expiry, limit)
 	}
 	return max(expiry, minExpiry)
