@@ -36,7 +36,10 @@ func TestCorpus(t *testing.T) {
 		if slices.ContainsFunc(slices.Collect(maps.Keys(options)), isCommand) {
 			commands++
 		}
-		if on := options.Text("payload_on", ""); topic.Component == "binary_sensor" && (on == "True" || on == "False") {
+		if on, isBool := options["payload_on"].(bool); isBool && topic.Component == "binary_sensor" {
+			if text := options.Text("payload_on", ""); text != map[bool]string{false: "False", true: "True"}[on] {
+				t.Errorf("%s: payload_on is %q", message.Topic, text)
+			}
 			python++
 		}
 		if topic.Component == "climate" && (options.Number("min_temp", -1000) < -100 || options.Number("max_temp", 0) == 0) {
