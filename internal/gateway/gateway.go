@@ -37,6 +37,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/dock"
 	"github.com/ferrulehq/ferrule/internal/device/overlay"
 	"github.com/ferrulehq/ferrule/internal/device/protocol"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/hass"
 	"github.com/ferrulehq/ferrule/internal/device/protocol/mcp"
 	"github.com/ferrulehq/ferrule/internal/device/protocol/mcpu"
 	"github.com/ferrulehq/ferrule/internal/device/protocol/xiaozhi"
@@ -224,7 +225,7 @@ func (g *Gateway) readOverlays() error {
 // readOverlays combines the overlays of the protocols with those of the owner.
 func readOverlays(dir string) ([]*overlay.File, error) {
 	var files []*overlay.File
-	for name, data := range map[string][]byte{mcpu.Name: mcpu.Overlay, xiaozhi.Name: xiaozhi.Overlay} {
+	for name, data := range map[string][]byte{mcpu.Name: mcpu.Overlay, xiaozhi.Name: xiaozhi.Overlay, hass.Name: hass.Overlay} {
 		file, err := overlay.Parse(data)
 		if err != nil {
 			return nil, fmt.Errorf("overlay of protocol %s: %w", name, err)
