@@ -163,7 +163,11 @@ func call(t *testing.T, out *strings.Builder, d entity.Described, name, text str
 		if !slices.ContainsFunc(d.States, func(s entity.State) bool { return s.Name == e.State }) {
 			t.Errorf("%s is confirmed by %s, which is not a state", name, e.State)
 		}
-		fmt.Fprintf(out, "  expect %s within %v\n", e.State, c.Window)
+		word := "expect"
+		if e.Fresh {
+			word = "expect again"
+		}
+		fmt.Fprintf(out, "  %s %s within %v\n", word, e.State, c.Window)
 	}
 	if c.Rest != "" {
 		fmt.Fprintf(out, "  until %s rests\n", c.Rest)
