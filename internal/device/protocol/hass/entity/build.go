@@ -189,16 +189,23 @@ func (b *builder) tool(a action) {
 // another one. Its Name is the suffix. It returns the name for expect, which is empty if
 // there is no such state or if the entity says that nothing confirms a command.
 func (b *builder) state(s State, topicKey, templateKey string) string {
-	topic := b.Options.Text(topicKey, "")
+	return b.stateFrom(s, b.Options.Text(topicKey, ""), b.Options.Text(templateKey, ""))
+}
+
+// stateFrom is the same with a topic and the text of a template.
+func (b *builder) stateFrom(s State, topic, text string) string {
 	if topic == "" {
 		return ""
 	}
-	t, err := b.template(templateKey)
-	if err != nil {
-		b.note("its state cannot be read: %v", err)
-		return ""
+	if text != "" {
+		t, err := template.Parse(text)
+		if err != nil {
+			b.note("its state cannot be read: %v", err)
+			return ""
+		}
+		s.Template = t
 	}
-	s.Name, s.Topic, s.Template = b.suffixed(s.Name), topic, t
+	s.Name, s.Topic = b.stateName(s.Name), topic
 	if s.Text == "" {
 		s.Text = strings.ReplaceAll(s.Name, "_", " ")
 	}
