@@ -14,7 +14,7 @@ import (
 )
 
 // describe describes the entity of a config, which is without its device.
-func describe(t *testing.T, component, object, config string) entity.Described {
+func described(t *testing.T, component, object, config string) entity.Described {
 	t.Helper()
 	payload := strings.Replace(`{"device":{"identifiers":"d"},`+strings.TrimPrefix(config, "{"), ",}", "}", 1)
 	m, err := discovery.Parse(discovery.Topic{Component: component, ObjectID: object}, []byte(payload))
@@ -95,12 +95,12 @@ func TestSetters(t *testing.T) {
 		{"update", `{"command_topic":"c","payload_install":"go","state_topic":"s"}`, `{}`, "c go", `{"in_progress":true}`, `{"installed_version":"1","latest_version":"2"}`},
 		{"update", `{"command_topic":"c","payload_install":"go","state_topic":"s"}`, `{}`, "c go", `{"installed_version":"2","latest_version":"2"}`, `1`},
 	} {
-		d := describe(t, test.component, "it", test.config)
+		d := described(t, test.component, "it", test.config)
 		if len(d.Tools) != 1 {
 			t.Errorf("%s %s: %+v", test.component, test.config, d)
 			continue
 		}
-		published, expect := run(t, &d.Tools[0], test.args)
+		published, expect := publishes(t, &d.Tools[0], test.args)
 		if published != test.publishes {
 			t.Errorf("%s %s with %s: got %q, want %q", test.component, test.config, test.args, published, test.publishes)
 		}
@@ -118,7 +118,7 @@ func TestSetters(t *testing.T) {
 }
 
 // run calls a tool, and returns what it publishes, or why it does not.
-func run(t *testing.T, tool *entity.Tool, args string) (string, []entity.Expectation) {
+func publishes(t *testing.T, tool *entity.Tool, args string) (string, []entity.Expectation) {
 	t.Helper()
 	if tool.Quarantine != "" {
 		return "quarantine", nil
@@ -153,7 +153,7 @@ func TestToolNames(t *testing.T) {
 		{"text", "wifi", `{"command_topic":"c","mode":"password"}`, "wifi text.set [value]"},
 		{"text", "admin_code", `{"command_topic":"c"}`, "admin_code text.set [value]"},
 	} {
-		d := describe(t, test.component, test.object, test.config)
+		d := described(t, test.component, test.object, test.config)
 		if len(d.Tools) != 1 {
 			t.Errorf("%s: %+v", test.config, d)
 			continue
