@@ -1,7 +1,6 @@
 package template
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -12,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ferrulehq/ferrule/internal/testenv/zigbee"
 )
 
 // oracle is a program that renders templates with Jinja2, one case a line. The filters are
@@ -284,24 +285,9 @@ func commands(template string) []map[string]any {
 // corpusTemplates returns the templates of the corpus and how often each is used.
 func corpusTemplates(t *testing.T) map[string]int {
 	t.Helper()
-	dir := os.Getenv("FERRULE_TEST_ZIGBEE")
-	if dir == "" {
-		t.Skip("needs FERRULE_TEST_ZIGBEE")
-	}
-	f, err := os.Open(dir + "/corpus.ndjson")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
 	found := map[string]int{}
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var m struct{ Payload string }
+	for _, m := range zigbee.Corpus(t) {
 		var payload any
-		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
-			t.Fatal(err)
-		}
 		if err := json.Unmarshal([]byte(m.Payload), &payload); err != nil {
 			t.Fatal(err)
 		}
