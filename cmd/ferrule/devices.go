@@ -27,6 +27,7 @@ func (a *app) devicesCommand() *cobra.Command {
 			if a.json {
 				return a.printJSON(devices)
 			}
+			a.warnOfBrokers(cmd.Context())
 			if len(devices) == 0 {
 				fmt.Fprintln(a.stdout, noDevices)
 				return nil
@@ -39,6 +40,14 @@ func (a *app) devicesCommand() *cobra.Command {
 				return cell
 			}, "VERSION")
 		},
+	}
+}
+
+// warnOfBrokers prints what is wrong with brokers: their devices may be missing.
+func (a *app) warnOfBrokers(ctx context.Context) {
+	status, _ := callGateway[builtin.StatusOutput](ctx, a, "status", builtin.StatusInput{})
+	for _, problem := range status.Brokers {
+		fmt.Fprintln(a.stderr, "Warning: "+problem)
 	}
 }
 
@@ -56,6 +65,7 @@ func deviceTable(devices []builtin.DescribedDevice) (header string, rows [][]str
 		cell  func(d device) string
 	}{
 		{"DEVICE", true, func(d device) string { return d.ID }},
+		{"TITLE", some(func(d device) bool { return d.OtherTitle() != "" }), device.OtherTitle},
 		{"STATE", true, func(d device) string { return d.State }},
 		{"TRUST", true, func(d device) string { return d.Trust }},
 		{"MODEL", true, func(d device) string { return d.Model }},
@@ -64,7 +74,7 @@ func deviceTable(devices []builtin.DescribedDevice) (header string, rows [][]str
 		{"RESOURCES", some(func(d device) bool { return d.Resources > 0 }), func(d device) string { return strconv.Itoa(d.Resources) }},
 		{"PROMPTS", some(func(d device) bool { return d.Prompts > 0 }), func(d device) string { return strconv.Itoa(d.Prompts) }},
 		{"NODE", some(func(d device) bool { return d.Node != devices[0].Node }), func(d device) string { return d.Node }},
-		{"LABELS", some(func(d device) bool { return len(d.Labels) > 0 }), device.LabelText},
+		{"LABELS", some(func(d device) bool { return d.LabelText() != "" }), device.LabelText},
 		{"ADDRESS", true, func(d device) string { return d.Address }},
 		{"REMARK", true, func(d device) string { return ferrule.OneLine(d.Remark(), 200) }},
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -15,7 +14,7 @@ func (a *app) simCommand() *cobra.Command {
 		Short: "Simulate devices",
 		Long:  "Simulate devices without hardware, well-behaved or not.",
 	}
-	cmd.AddCommand(a.simMCPUCommand(), a.simXiaozhiCommand())
+	cmd.AddCommand(a.simMCPUCommand(), a.simXiaozhiCommand(), a.simMQTTCommand())
 	return parent(cmd)
 }
 
@@ -31,7 +30,7 @@ free port.
 
 With --misbehave the board misbehaves as real boards do, or worse:
 
-` + behaviorList(boardBehaviors()),
+` + sim.ListMisbehaviors(sim.BoardMisbehaviors()),
 		Example: `  ferrule sim mcpu --tcp 127.0.0.1:4242
   ferrule sim mcpu --tcp 127.0.0.1:5000 --count 100
   ferrule sim mcpu --tcp 127.0.0.1:4242 --misbehave glued`,
@@ -50,7 +49,7 @@ With --misbehave the board misbehaves as real boards do, or worse:
 			return fleet.Run(cmd.Context())
 		},
 	}
-	simFlags(cmd, &cfg, "127.0.0.1:4242", "board", boardBehaviors())
+	simFlags(cmd, &cfg, "127.0.0.1:4242", "board", sim.BoardMisbehaviors())
 	return cmd
 }
 
@@ -65,34 +64,15 @@ func (a *app) printSimulated(what string, addrs []string) error {
 }
 
 // simFlags adds the flags that all simulations have.
-func simFlags(cmd *cobra.Command, cfg *sim.Config, addr, device string, known []behavior) {
+func simFlags(cmd *cobra.Command, cfg *sim.Config, addr, device string, known []sim.Misbehavior) {
 	cmd.Flags().StringVar(&cfg.Addr, "tcp", addr, "`HOST:PORT` of the first "+device)
 	cmd.Flags().IntVar(&cfg.Count, "count", 1, "number `N` of "+device+"s")
 	cmd.Flags().StringVar(&cfg.Misbehave, "misbehave", "", "`name` of a misbehavior")
 	cmd.RegisterFlagCompletionFunc("misbehave", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		var names []string
 		for _, b := range known {
-			names = append(names, cobra.CompletionWithDesc(b.name, b.text))
+			names = append(names, cobra.CompletionWithDesc(b.Name, b.Text))
 		}
 		return names, cobra.ShellCompDirectiveNoFileComp
 	})
-}
-
-// behavior is a misbehavior.
-type behavior struct{ name, text string }
-
-func boardBehaviors() (all []behavior) {
-	for _, b := range sim.Behaviors() {
-		all = append(all, behavior{b.Name, b.Text})
-	}
-	return all
-}
-
-// behaviorList lists misbehaviors for the help text.
-func behaviorList(all []behavior) string {
-	var b strings.Builder
-	for _, m := range all {
-		fmt.Fprintf(&b, "  %-16s %s\n", m.name, m.text)
-	}
-	return strings.TrimSuffix(b.String(), "\n")
 }

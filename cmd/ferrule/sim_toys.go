@@ -48,7 +48,7 @@ over MQTT before a hello have no session; all toys publish to one topic; an imag
 inside a text; a WebSocket ends without a closing handshake. With --misbehave they
 misbehave as some real toys do, or worse:
 
-` + behaviorList(toyBehaviors()),
+` + sim.ListMisbehaviors(sim.ToyMisbehaviors()),
 		Example: `  ferrule sim xiaozhi --mqtt http://127.0.0.1:3380/xiaozhi/ota/
   ferrule sim xiaozhi --ws http://127.0.0.1:3380/xiaozhi/ota/ --misbehave sound
   ferrule sim xiaozhi --mqtt http://127.0.0.1:3380/xiaozhi/ota/ --count 15000 --from 127.1.0.0/16
@@ -70,7 +70,7 @@ misbehave as some real toys do, or worse:
 			return a.dialToys(cmd, flags)
 		},
 	}
-	simFlags(cmd, &flags.Config, "", "toy", toyBehaviors())
+	simFlags(cmd, &flags.Config, "", "toy", sim.ToyMisbehaviors())
 	cmd.Flags().StringVar(&flags.mqtt, "mqtt", "", "connect over MQTT; `URL` of the gateway's OTA service")
 	cmd.Flags().StringVar(&flags.ws, "ws", "", "connect over a WebSocket; `URL` of the gateway's OTA service")
 	cmd.Flags().IntVar(&flags.first, "first", 1, "`number` of the first toy that dials in; sets its hardware address")
@@ -138,11 +138,4 @@ func (a *app) printToys(text string, value any) {
 		return
 	}
 	fmt.Fprintln(a.stdout, text)
-}
-
-func toyBehaviors() (all []behavior) {
-	for _, b := range sim.ToyBehaviors() {
-		all = append(all, behavior{b.Name, b.Text})
-	}
-	return all
 }

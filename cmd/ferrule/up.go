@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"slices"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -44,7 +43,7 @@ The signal SIGHUP makes the gateway read its configuration again, as does ` + "`
 			hangup := make(chan os.Signal, 1)
 			signal.Notify(hangup, syscall.SIGHUP)
 			defer signal.Stop(hangup)
-			closed := terminalWatch(os.Stdin, os.Stdout, os.Stderr)
+			closed := terminal.Watch(os.Stdin, os.Stdout, os.Stderr)
 			gateway.TuneGC()
 			g, err := gateway.TakeOver(cmd.Context(), parts)
 			if err != nil {
@@ -62,17 +61,4 @@ The signal SIGHUP makes the gateway read its configuration again, as does ` + "`
 	flags.add(cmd, config.Default().Listen)
 	cmd.Flags().StringVar(&groupSocket, "group-socket", "", "also serve commands of this process's group at this socket `PATH`; the packaged service uses it")
 	return cmd
-}
-
-// terminalWatch returns a function that reports whether the terminal on which this
-// process was started has been closed. The kernel then sends SIGHUP too, and a gateway
-// that went on would be one that its user cannot see.
-func terminalWatch(files ...*os.File) (closed func() bool) {
-	onTerminal := func() bool {
-		return slices.ContainsFunc(files, func(f *os.File) bool { _, _, ok := terminal.Size(f); return ok })
-	}
-	if !onTerminal() {
-		return func() bool { return false }
-	}
-	return func() bool { return !onTerminal() }
 }

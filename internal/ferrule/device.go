@@ -16,6 +16,9 @@ type Device struct {
 	// IDs, latest first, under which agents may still call the device.
 	Named   bool     `json:"named,omitempty"`
 	Aliases []string `json:"aliases,omitempty"`
+	// Title is what the device calls itself now; empty if it does not. The ID was made
+	// from it, and stays when it changes.
+	Title string `json:"title,omitempty"`
 	// Address identifies the hardware: a USB serial number, a MAC, host:port.
 	Address string `json:"address"`
 	// Local reports whether Address is unique on its node only. The same address
@@ -64,8 +67,11 @@ type Device struct {
 
 	// Notes are problems that the gateway noticed: an incomplete list, tools that
 	// disappeared.
-	Notes  []string          `json:"notes,omitempty"`
+	Notes []string `json:"notes,omitempty"`
+	// Labels are the owner's; policies use them. Claims are what the device says about
+	// itself in the same form, to find it by; they grant nothing.
 	Labels map[string]string `json:"labels,omitempty"`
+	Claims map[string]string `json:"claims,omitempty"`
 }
 
 // Contact is a device as it was found at a network endpoint.

@@ -50,9 +50,10 @@ type Error struct {
 	// Sent reports whether bytes of the call may have left the gateway. It
 	// matters for Cancelled and Internal; for other codes the code decides.
 	Sent bool
-	// Accepted reports whether the device confirmed that it got the call. Then the
-	// call is not repeated, even if its tool is repeatable.
-	Accepted bool
+	// Final reports that the call is not sent a second time, even if its tool is
+	// repeatable or nothing has run: the device confirmed that it got the call, or what
+	// stands between has it and may deliver it late.
+	Final bool
 	// Err is the cause, for logs. It may be nil and is not sent to other nodes.
 	Err error
 }
@@ -101,6 +102,12 @@ func (e *Error) Certainty() string {
 		return "The device refused; the action did not run."
 	}
 	return "Nothing was sent."
+}
+
+// Once sets Final and returns e.
+func (e *Error) Once() *Error {
+	e.Final = true
+	return e
 }
 
 // AsError returns the Error in err's chain. An error without one is a fault of

@@ -2,6 +2,8 @@ package ferrule
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -31,17 +33,11 @@ func CheckLabel(key, value string) error {
 	return nil
 }
 
-// BoundNames removes labels and aliases that are not valid or too many from a record
-// that somebody else wrote.
+// BoundNames removes labels, claims and aliases that are not valid or too many from a
+// record that somebody else wrote.
 func (d *Device) BoundNames() {
-	for key, value := range d.Labels {
-		if len(d.Labels) > MaxLabels || CheckLabel(key, value) != nil {
-			delete(d.Labels, key)
-		}
-	}
-	if len(d.Labels) == 0 {
-		d.Labels = nil
-	}
+	d.Labels, d.Claims = boundLabels(d.Labels), boundLabels(d.Claims)
+	d.Title = plainLine(d.Title)
 	var aliases []string
 	for _, alias := range d.Aliases {
 		if len(aliases) < MaxAliases && CheckID(alias) == nil && alias != GatewayID {
@@ -49,4 +45,42 @@ func (d *Device) BoundNames() {
 		}
 	}
 	d.Aliases = aliases
+}
+
+// boundLabels removes labels that are not valid, and any if there are too many.
+func boundLabels(labels map[string]string) map[string]string {
+	for key, value := range labels {
+		if len(labels) > MaxLabels || CheckLabel(key, value) != nil {
+			delete(labels, key)
+		}
+	}
+	if len(labels) == 0 {
+		return nil
+	}
+	return labels
+}
+
+// maxClaims is the number of labels that a device may give itself: thousands do.
+const maxClaims = 4
+
+// SetClaims sets what a device says about itself: a title, and labels in any form. Values
+// are cleaned. Labels that are still not valid are left out.
+func (d *Device) SetClaims(title string, labels map[string]string) {
+	d.Title, d.Claims = plainLine(title), nil
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		value := plainLine(labels[key])
+		if CheckLabel(key, value) != nil || len(d.Claims) == maxClaims {
+			continue
+		}
+		if d.Claims == nil {
+			d.Claims = make(map[string]string, 1)
+		}
+		d.Claims[key] = value
+	}
+}
+
+// plainLine returns a text as the value of a label: clean, in one line, not too long.
+func plainLine(text string) string {
+	text = strings.Join(strings.Fields(Clean(text, 4*MaxLabelValue)), " ")
+	return strings.TrimSpace(Clean(text, MaxLabelValue))
 }

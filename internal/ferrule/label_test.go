@@ -31,3 +31,23 @@ func FuzzBoundNames(f *testing.F) {
 		}
 	})
 }
+
+// FuzzSetClaims: whatever a device says about itself, its title and claims are few, short
+// and valid.
+func FuzzSetClaims(f *testing.F) {
+	f.Add("Desk lamp", "area", "Kitchen")
+	f.Add("a\n\u202eb\x00", "area", strings.Repeat("ä", 100))
+	f.Add(strings.Repeat("\u2028", 300), "Area", "\xff")
+	f.Fuzz(func(t *testing.T, title, key, value string) {
+		dev := &Device{}
+		dev.SetClaims(title, map[string]string{key: value, "a": value, "b": value, "c": value, "d": value, "e": value})
+		if len(dev.Claims) > maxClaims || len(dev.Title) > MaxLabelValue || strings.ContainsAny(dev.Title, "\t\n") {
+			t.Errorf("title %q, claims %q", dev.Title, dev.Claims)
+		}
+		for key, value := range dev.Claims {
+			if err := CheckLabel(key, value); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}

@@ -313,6 +313,10 @@ func (t *Tool) bound() {
 	}
 	t.Name, t.Quarantine = name, Clean(t.Quarantine, MaxText)
 	t.Text, t.Title, t.Icons = Clean(t.Text, MaxText), Clean(t.Title, MaxWord), boundIcons(t.Icons)
+	t.Class = Clean(t.Class, MaxWord)
+	for i, name := range t.Secrets {
+		t.Secrets[i] = Clean(name, MaxToolName)
+	}
 	t.boundSchemas()
 	switch t.Effect {
 	case "", Reads, Changes, Endangers:

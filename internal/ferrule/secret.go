@@ -2,10 +2,12 @@ package ferrule
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -41,6 +43,44 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // LogValue implements slog.LogValuer.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// unresolvedSecrets are the arguments that are masked while the tool of a call is unknown.
+var unresolvedSecrets = []string{"code", "password", "pin_code"}
+
+// MaskArgs returns the arguments of a call without its secrets. The tool is nil if it is
+// unknown. Arguments of a tool with secrets that were not checked are masked as a whole: a
+// secret may be in any of them.
+func (t *Tool) MaskArgs(args json.RawMessage, checked bool) json.RawMessage {
+	secrets := unresolvedSecrets
+	if t != nil {
+		secrets = t.Secrets
+	}
+	if len(secrets) == 0 || len(args) == 0 {
+		return args
+	}
+	mask := AppendString(nil, masked)
+	if t != nil && !checked {
+		return mask
+	}
+	var members map[string]json.RawMessage
+	if json.Unmarshal(args, &members) != nil {
+		return args // without a tool, or the check would have failed
+	}
+	found := false
+	for name := range members {
+		if slices.ContainsFunc(secrets, func(s string) bool { return strings.EqualFold(s, name) }) {
+			members[name], found = mask, true
+		}
+	}
+	if !found {
+		return args
+	}
+	text, err := json.Marshal(members)
+	if err != nil {
+		return mask
+	}
+	return text
+}
 
 // MaskURL masks the parts of a URL that may be a secret: the user-info and the query.
 // The URL may be malformed: everything before the last @ counts as user-info.

@@ -26,6 +26,9 @@ type Tool struct {
 	// Class is what the tool does to which sort of thing, in the words of the protocol, for
 	// example lock.unlock or cover.garage.open. Overlays can match it. Most have none.
 	Class string `json:"class,omitempty"`
+	// Secrets are the arguments whose values appear nowhere but at the device, for example
+	// the code of a lock.
+	Secrets []string `json:"secrets,omitempty"`
 	// Poll is the interval at which the device wants to be polled.
 	Poll Duration `json:"poll,omitempty"`
 

@@ -27,6 +27,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/agent/catalog"
@@ -36,6 +37,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/dock"
 	"github.com/ferrulehq/ferrule/internal/device/overlay"
 	"github.com/ferrulehq/ferrule/internal/device/protocol"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/hass"
 	"github.com/ferrulehq/ferrule/internal/device/protocol/mcp"
 	"github.com/ferrulehq/ferrule/internal/device/protocol/mcpu"
 	"github.com/ferrulehq/ferrule/internal/device/protocol/xiaozhi"
@@ -117,6 +119,7 @@ type Gateway struct {
 	Leases      *lease.Keeper
 	Pipeline    *pipeline.Pipeline
 	Poller      *poller.Poller // nil if devices are not polled
+	heard       *poller.Heard
 	tokens      *identity.Tokens
 	Tokens      *tokens.Store
 	loopback    *loopback
@@ -222,7 +225,7 @@ func (g *Gateway) readOverlays() error {
 // readOverlays combines the overlays of the protocols with those of the owner.
 func readOverlays(dir string) ([]*overlay.File, error) {
 	var files []*overlay.File
-	for name, data := range map[string][]byte{mcpu.Name: mcpu.Overlay, xiaozhi.Name: xiaozhi.Overlay} {
+	for name, data := range map[string][]byte{mcpu.Name: mcpu.Overlay, xiaozhi.Name: xiaozhi.Overlay, hass.Name: hass.Overlay} {
 		file, err := overlay.Parse(data)
 		if err != nil {
 			return nil, fmt.Errorf("overlay of protocol %s: %w", name, err)
@@ -319,8 +322,11 @@ func (g *Gateway) buildDock() error {
 		Remote:   remoteNames{g},
 		Store:    g.Devices,
 		OnEvent:  g.Cluster.AddDeviceEvent,
-		Meters:   g.Telemetry.Meters(),
-		Log:      g.parts.Log,
+		OnReport: func(device string, at time.Time, measured []ferrule.Measurement) {
+			g.heard.Report(device, at, measured)
+		},
+		Meters: g.Telemetry.Meters(),
+		Log:    g.parts.Log,
 	})
 	g.Requests.settled = g.Dock.Settled
 	return nil
@@ -492,6 +498,7 @@ func (g *Gateway) Run(ctx context.Context, more ...func(context.Context) error) 
 	if g.History != nil {
 		parts = append(parts, func(ctx context.Context) error { return g.History.Run(ctx, g.Cluster) })
 	}
+	parts = append(parts, g.heard.Run)
 	if g.Poller != nil {
 		parts = append(parts, g.Poller.Run)
 	}

@@ -49,8 +49,15 @@ func (g *Gateway) historyTools() []builtin.Tool {
 // The gateway runs it.
 const SQLCommand = "answer-sql"
 
-// buildPoller builds the poller of the devices of this node.
+// buildPoller builds what records measurements of the devices of this node: those that they
+// report by themselves, and those that the poller asks for.
 func (g *Gateway) buildPoller() error {
+	heard := poller.HeardParts{Publish: g.publish, Node: g.node(), Log: g.parts.Log}
+	if g.History != nil {
+		heard.History = g.History
+	}
+	g.heard = poller.NewHeard(heard)
+	g.Fleet.WatchOwn(g.heard)
 	c := g.parts.Config.PollerConfig()
 	if !c.Enabled {
 		return nil

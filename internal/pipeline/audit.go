@@ -88,7 +88,7 @@ func protect(ctx context.Context, call *ferrule.Call, next ferrule.Handler, done
 func record(call *ferrule.Call, phase ferrule.Phase) ferrule.Entry {
 	e := ferrule.Entry{
 		Call: call.ID, Phase: phase, Principal: call.Principal, Via: call.Via, Client: call.Client,
-		Device: call.Device, Operation: call.Operation, Tool: call.Tool, Args: call.Args, Verdict: call.Verdict.Ruling, Rule: call.Verdict.Rule,
+		Device: call.Device, Operation: call.Operation, Tool: call.Tool, Args: call.Target.Tool.MaskArgs(call.Args, call.DecodedArgs != nil), Verdict: call.Verdict.Ruling, Rule: call.Verdict.Rule,
 	}
 	if d := call.Target.Device; d != nil {
 		e.Kind = d.Kind

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
@@ -19,7 +20,7 @@ func validate() stage {
 				return nil, ferrule.Errorf(ferrule.Invalid, "invalid arguments for %s on %s: %w", call.Tool, call.Device, err)
 			}
 			if check := call.Target.Tool.Check; check != nil {
-				if violations := check(args); len(violations) > 0 {
+				if violations := withoutSecrets(check(args), call.Target.Tool.Secrets); len(violations) > 0 {
 					e := ferrule.Errorf(ferrule.Invalid, "invalid arguments for %s on %s: %s", call.Tool, call.Device, strings.Join(violations, "; ")).
 						WithHint("to see what it takes, run `ferrule tools %s`", call.Device)
 					e.Details = violations
@@ -30,4 +31,14 @@ func validate() stage {
 			return next(ctx, call)
 		}
 	}
+}
+
+// withoutSecrets removes the values of secret arguments from violations.
+func withoutSecrets(violations, secrets []string) []string {
+	for i, v := range violations {
+		if name, _, _ := strings.Cut(v, " "); slices.Contains(secrets, name) {
+			violations[i], _, _ = strings.Cut(v, ", got ")
+		}
+	}
+	return violations
 }

@@ -6,6 +6,7 @@
 //	Toys       ─▶ Toy          a voice toy (built on thing/xiaozhi) that listens on TCP
 //	ToyClients ─▶ Toy          voice toys that connect to a gateway
 //	           └─▶ ToyBehavior
+//	Home       ─▶ homeDevice   devices that describe themselves on an MQTT broker
 package sim
 
 import (

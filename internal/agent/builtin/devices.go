@@ -33,6 +33,7 @@ type ListDevicesOutput struct {
 // DescribedDevice is the description of a device in results.
 type DescribedDevice struct {
 	ID        string            `json:"id"`
+	Title     string            `json:"title,omitempty" jsonschema:"what the device calls itself"`
 	Aliases   []string          `json:"aliases,omitempty" jsonschema:"earlier IDs, which can still be used"`
 	State     string            `json:"state" jsonschema:"online, offline, or released to other programs"`
 	Since     time.Time         `json:"since"`
@@ -55,6 +56,7 @@ type DescribedDevice struct {
 	Waiting   int               `json:"waiting,omitempty" jsonschema:"number of changes that its owner has not accepted yet"`
 	Notes     []string          `json:"notes,omitempty"`
 	Labels    map[string]string `json:"labels,omitempty"`
+	Claims    map[string]string `json:"claims,omitempty" jsonschema:"what the device says about itself, such as its area"`
 	Stopped   string            `json:"stopped,omitempty" jsonschema:"who stopped it and why: changes are denied"`
 }
 
@@ -207,9 +209,9 @@ type stopper interface {
 
 func describe(fleet Fleet, d *ferrule.Device, manifest *ferrule.Manifest, seen ferrule.Visibility) DescribedDevice {
 	out := DescribedDevice{
-		ID: d.ID, Aliases: d.Aliases, State: string(d.State), Since: d.Since, Reason: d.Reason, Trust: string(d.Trust),
+		ID: d.ID, Title: d.Title, Aliases: d.Aliases, State: string(d.State), Since: d.Since, Reason: d.Reason, Trust: string(d.Trust),
 		Model: d.Model, Version: d.Version, Kind: string(d.Kind), Transport: d.Transport, Address: d.Address, Node: d.Node,
-		Protocol: d.Protocol, Previous: string(d.Previous), Notes: d.Notes, Labels: d.Labels,
+		Protocol: d.Protocol, Previous: string(d.Previous), Notes: d.Notes, Labels: d.Labels, Claims: d.Claims,
 	}
 	if s, ok := fleet.(stopper); ok {
 		out.Stopped = s.Stopped(d)

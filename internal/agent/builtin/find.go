@@ -45,10 +45,12 @@ type FindDevicesOutput struct {
 // FoundDevice is one result of find_devices.
 type FoundDevice struct {
 	ID     string            `json:"id"`
+	Title  string            `json:"title,omitempty" jsonschema:"what the device calls itself"`
 	Model  string            `json:"model,omitempty"`
 	State  string            `json:"state" jsonschema:"online, offline, or released to other programs"`
 	Reason string            `json:"reason,omitempty" jsonschema:"why it is not online"`
 	Labels map[string]string `json:"labels,omitempty"`
+	Claims map[string]string `json:"claims,omitempty" jsonschema:"what the device says about itself, such as its area"`
 }
 
 // FindDevices returns the tool find_devices.
@@ -58,7 +60,7 @@ func FindDevices(catalog CatalogFor) Tool {
 		found, total := catalog(call.Principal).FindDevices(in.Query, foundLimit(in.Limit))
 		out := FindDevicesOutput{Devices: []FoundDevice{}, Total: total}
 		for _, d := range found {
-			out.Devices = append(out.Devices, FoundDevice{ID: d.ID, Model: d.Model, State: string(d.State), Reason: d.Reason, Labels: d.Labels})
+			out.Devices = append(out.Devices, FoundDevice{ID: d.ID, Title: d.Title, Model: d.Model, State: string(d.State), Reason: d.Reason, Labels: d.Labels, Claims: d.Claims})
 		}
 		return out, nil
 	})

@@ -9,13 +9,27 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// LabelText returns the labels of a device in one line, or "".
+// LabelText returns the labels of a device in one line, or "". Claims are in parentheses,
+// unless the owner gave the device such a label.
 func (d DescribedDevice) LabelText() string {
 	var all []string
 	for _, key := range slices.Sorted(maps.Keys(d.Labels)) {
 		all = append(all, key+"="+d.Labels[key])
 	}
+	for _, key := range slices.Sorted(maps.Keys(d.Claims)) {
+		if _, ok := d.Labels[key]; !ok {
+			all = append(all, "("+key+"="+d.Claims[key]+")")
+		}
+	}
 	return strings.Join(all, " ")
+}
+
+// OtherTitle returns what the device calls itself, if that is not its ID.
+func (d DescribedDevice) OtherTitle() string {
+	if ferrule.Slug(d.Title) == d.ID {
+		return ""
+	}
+	return d.Title
 }
 
 // Remark returns what a person should know about a device in a list, or "".

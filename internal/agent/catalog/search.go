@@ -190,15 +190,18 @@ func (f *fit) manifest(want query, m *ferrule.Manifest) {
 	}
 }
 
-// device scores the IDs and labels of a device.
+// device scores the names and labels of a device.
 func (f *fit) device(want query, dev *ferrule.Device) {
 	f.words(want, 4, dev.ID)
 	for _, alias := range dev.Aliases {
 		f.words(want, 3, alias)
 	}
-	for key, value := range dev.Labels {
-		f.words(want, 3, key)
-		f.words(want, 3, value)
+	f.words(want, 4, dev.Title)
+	for _, labels := range []map[string]string{dev.Labels, dev.Claims} {
+		for key, value := range labels {
+			f.words(want, 3, key)
+			f.words(want, 3, value)
+		}
 	}
 }
 

@@ -28,6 +28,8 @@ type record struct {
 	Model   string            `json:"model,omitempty"`
 	Version string            `json:"version,omitempty"`
 	Labels  map[string]string `json:"labels,omitempty"`
+	Title   string            `json:"title,omitempty"`
+	Claims  map[string]string `json:"claims,omitempty"`
 	Aliases []string          `json:"aliases,omitempty"`
 	// Restarted and Changed are in milliseconds too; 0 means never.
 	Restarted int64        `json:"restarted,omitempty"`
@@ -56,7 +58,7 @@ func recordOf(dev *ferrule.Device, epoch uint64) record {
 	r := record{
 		Address: dev.Address, Local: dev.Local, Transport: dev.Transport, Protocol: dev.Protocol, Node: dev.Node, Epoch: epoch, Kind: dev.Kind,
 		State: dev.State, Since: millis(dev.Since), Reason: ferrule.Clean(dev.Reason, maxReason),
-		Pending: dev.Trust == ferrule.TrustPending, Labels: dev.Labels, Aliases: dev.Aliases,
+		Pending: dev.Trust == ferrule.TrustPending, Labels: dev.Labels, Title: dev.Title, Claims: dev.Claims, Aliases: dev.Aliases,
 		Restarted: millis(dev.Restarted), Changed: millis(dev.Changed), Previous: dev.Previous,
 		AcceptedAt: millis(dev.AcceptedAt), Offered: dev.Offered, Waiting: dev.Waiting,
 	}
@@ -74,7 +76,7 @@ func recordOf(dev *ferrule.Device, epoch uint64) record {
 func (r *record) device(id string) *ferrule.Device {
 	dev := &ferrule.Device{
 		ID: id, Address: r.Address, Local: r.Local, Transport: r.Transport, Protocol: r.Protocol, Node: r.Node, Epoch: r.Epoch, Kind: r.Kind,
-		State: r.State, Since: moment(r.Since), Reason: r.Reason, Trust: ferrule.TrustAdopted, Labels: r.Labels, Aliases: r.Aliases,
+		State: r.State, Since: moment(r.Since), Reason: r.Reason, Trust: ferrule.TrustAdopted, Labels: r.Labels, Title: r.Title, Claims: r.Claims, Aliases: r.Aliases,
 		Restarted: moment(r.Restarted), Changed: moment(r.Changed), Previous: r.Previous,
 		Accepted: r.Accepted, AcceptedAt: moment(r.AcceptedAt), Offered: r.Offered, Waiting: r.Waiting,
 	}

@@ -57,6 +57,8 @@ func (r *record) field(key string, s *scanner) bool {
 		return scanText(s, &r.Model)
 	case "version":
 		return scanText(s, &r.Version)
+	case "title":
+		return scanText(s, &r.Title)
 	case "restarted":
 		return s.moment(&r.Restarted)
 	case "changed":

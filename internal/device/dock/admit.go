@@ -29,6 +29,7 @@ func (c *supervisor) admit(ctx context.Context, s transport.Sighting) (protocol.
 		return nil, err
 	}
 	c.forwardNotifications(session)
+	c.forwardReports(session)
 	if changer, ok := session.(protocol.Changer); ok {
 		changer.Changed(func(m *ferrule.Manifest) { c.updateManifest(ctx, session, s, name, m) }, c.checkCurrent)
 	}

@@ -48,7 +48,7 @@ func (d *Dock) handle(ctx context.Context, c *supervisor, call *ferrule.Call) (*
 // repeatable, the link is back, and the deadline allows.
 func (c *supervisor) invoke(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 	result, err := c.sendOnce(ctx, call)
-	if codeOf(err) != ferrule.Unanswered || ferrule.AsError(err).Accepted || !repeatable(call) {
+	if codeOf(err) != ferrule.Unanswered || ferrule.AsError(err).Final || !repeatable(call) {
 		return result, err
 	}
 	for c.waitConnected(ctx, call) {

@@ -170,10 +170,27 @@ func TestAcceptedOnce(t *testing.T) {
 		asked := 0
 		b := &board{address: "a1", model: "demo", invoke: func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
 			asked++
-			return nil, &ferrule.Error{Code: ferrule.Unanswered, Message: "accepted", Accepted: true}
+			return nil, &ferrule.Error{Code: ferrule.Unanswered, Message: "accepted", Final: true}
 		}}
 		w.transport.see("g", named(b, "robot"))
 		if _, err := w.call(t.Context(), ferrule.Agent, "robot", "look"); ferrule.AsError(err).Message != "accepted" || asked != 1 {
+			t.Errorf("sent %d times: %v", asked, err)
+		}
+	})
+}
+
+// TestFinalOnce checks that a call that a connected device did not get, because a broker
+// says so, is not sent again.
+func TestFinalOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		asked := 0
+		b := &board{address: "a1", model: "demo", invoke: func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
+			asked++
+			return nil, ferrule.Errorf(ferrule.Offline, "no subscriber").Once()
+		}}
+		w.transport.see("g", named(b, "robot"))
+		if _, err := w.call(t.Context(), ferrule.Agent, "robot", "look"); ferrule.AsError(err).Message != "no subscriber" || asked != 1 {
 			t.Errorf("sent %d times: %v", asked, err)
 		}
 	})

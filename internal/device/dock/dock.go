@@ -113,6 +113,9 @@ type Parts struct {
 	// OnEvent receives notifications of devices; it may be nil. It is called by
 	// the goroutines that read links and must not block.
 	OnEvent func(ferrule.Event)
+	// OnReport receives what devices measure and report by themselves; it may be nil. It
+	// must not block.
+	OnReport func(device string, at time.Time, measured []ferrule.Measurement)
 	// Node is the name of this node; it may be empty.
 	Node string
 	// Meters measures the wait for a lane and the time of a device; it may be nil.

@@ -23,7 +23,7 @@ func (r *registry) chooseID(s *transport.Sighting, model string, before *ferrule
 	return r.newID(s, model)
 }
 
-// newID makes an ID from the model of a device, with digits of its address if that
+// newID makes an ID from the title of a device, else from its model, with digits of its address if that
 // is taken. If another node knows the device by one of these IDs, it is used.
 func (r *registry) newID(s *transport.Sighting, model string) string {
 	var free, last string
@@ -42,7 +42,7 @@ func (r *registry) newID(s *transport.Sighting, model string) string {
 // candidates yields the IDs that a device may get, best first. The last one has so
 // many digits that it is unique.
 func (r *registry) candidates(s *transport.Sighting, model string) iter.Seq[string] {
-	slug := cmp.Or(ferrule.Slug(model), "device")
+	slug := cmp.Or(ferrule.Slug(s.Title), ferrule.Slug(model), "device")
 	source := s.Address
 	if s.Local {
 		source = r.node + source

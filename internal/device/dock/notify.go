@@ -36,3 +36,17 @@ func (c *supervisor) notify(method string, params json.RawMessage) {
 	}
 	c.dock.parts.OnEvent(e)
 }
+
+// forwardReports forwards what a device measures and reports by itself, under the present
+// ID of the device. What a pending device says is not recorded.
+func (c *supervisor) forwardReports(session protocol.Session) {
+	r, ok := session.(protocol.Reporter)
+	if !ok || c.dock.parts.OnReport == nil {
+		return
+	}
+	r.Report(func(at time.Time, measured []ferrule.Measurement) {
+		if dev := c.slot.device.Load(); dev.Trust != ferrule.TrustPending {
+			c.dock.parts.OnReport(dev.ID, at, measured)
+		}
+	})
+}

@@ -3,6 +3,7 @@ package dock
 import (
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -122,9 +123,9 @@ func (r *registry) add(s *transport.Sighting, handler ferrule.Handler) (added *s
 	case !known:
 		r.publishExpected(added)
 	case s.Name == "" || s.Name == dev.ID:
-		r.publish(added, dev)
+		r.publish(added, withClaims(dev, s))
 	default:
-		r.publish(added, r.rename(dev, s.Name))
+		r.publish(added, r.rename(withClaims(dev, s), s.Name))
 	}
 	return added, displaced
 }
@@ -156,6 +157,11 @@ func (r *registry) updateSighting(at *slot, s *transport.Sighting) (displaced st
 	defer r.mu.Unlock()
 	was := at.sighting
 	at.sighting = s
+	if was.Title != s.Title || !maps.Equal(was.Labels, s.Labels) {
+		dev := withClaims(at.device.Load(), s)
+		r.publish(at, dev)
+		r.storeDevice(dev)
+	}
 	if was.Name == s.Name && was.Adopted == s.Adopted && (s.Name == "" || r.ownerNames[s.Name] == s.Address) {
 		return "", false
 	}
@@ -185,17 +191,29 @@ func (r *registry) rename(dev *ferrule.Device, id string) *ferrule.Device {
 	return &renamed
 }
 
-// publishExpected publishes a device that is known only by its address.
+// withClaims returns a device with what its sighting says about it.
+func withClaims(dev *ferrule.Device, s *transport.Sighting) *ferrule.Device {
+	claimed := *dev
+	claimed.SetClaims(s.Title, s.Labels)
+	return &claimed
+}
+
+// publishExpected publishes a device that is known only by its address and its title.
 func (r *registry) publishExpected(at *slot) {
 	s := at.sighting
 	id := s.Address
-	if r.ownerNames[s.Name] == s.Address {
+	switch {
+	case s.Name != "" && r.ownerNames[s.Name] == s.Address:
 		id = s.Name
+	case s.Title != "":
+		id = r.newID(s, "")
 	}
-	r.publish(at, &ferrule.Device{
+	dev := &ferrule.Device{
 		ID: id, Address: s.Address, Local: s.Local, Transport: s.Transport, Trust: trustOf(s, nil, nil),
 		State: ferrule.StateOffline, Since: time.Now(), Reason: "connecting",
-	})
+	}
+	dev.SetClaims(s.Title, s.Labels)
+	r.publish(at, dev)
 }
 
 // remove removes an address that went out of sight. A stored device stays in the
@@ -238,6 +256,7 @@ func (r *registry) admit(at *slot, dev *ferrule.Device, manifest *ferrule.Manife
 		kept, known = r.takeOver(s, dev, manifest)
 	}
 	dev.ID = r.chooseID(s, dev.Model, kept)
+	dev.SetClaims(s.Title, s.Labels)
 	before := r.lastKnown(dev.ID, s, kept)
 	dev.Trust = trustOf(s, before, kept)
 	r.checkEndpoint(s, dev, before, kept)

@@ -34,9 +34,9 @@ func (r *registry) takenRemotely(id string, s *transport.Sighting) bool {
 }
 
 // lostName reports whether a device needs another ID. A configured name stays, and
-// so does the address of a device that was never reached.
+// so does the address of a device that was never reached and has no title.
 func (r *registry) lostName(dev *ferrule.Device, s *transport.Sighting) bool {
-	return dev.Kind != "" && r.ownerNames[dev.ID] != dev.Address && r.takenRemotely(dev.ID, s)
+	return (dev.Kind != "" || dev.Title != "") && r.ownerNames[dev.ID] != dev.Address && r.takenRemotely(dev.ID, s)
 }
 
 // holder returns an error if another node holds a device now.
@@ -83,7 +83,7 @@ func (r *registry) reconsider(id string) {
 	if !ok || r.ids[id] != dev.Address || r.slots[dev.Address] != nil {
 		return
 	}
-	if s := (&transport.Sighting{Address: dev.Address}); r.lostName(dev, s) {
+	if s := (&transport.Sighting{Address: dev.Address, Title: dev.Title}); r.lostName(dev, s) {
 		r.publishAbsent(r.yieldName(dev, s))
 	}
 }

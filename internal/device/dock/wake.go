@@ -21,13 +21,13 @@ func (d *Dock) first(ctx context.Context, c *supervisor, call *ferrule.Call) (*s
 	} else {
 		err = call.Target.Device.OfflineError()
 	}
-	if codeOf(err) != ferrule.Offline || call.Principal.Role == ferrule.Gateway { // the gateway asks again soon
+	if !mayWait(err) || call.Principal.Role == ferrule.Gateway { // the gateway asks again soon
 		return c, result, err
 	}
 	begun := time.Now()
 	limit, cancel := context.WithTimeout(ctx, d.parts.Config.Wait)
 	defer cancel()
-	for codeOf(err) == ferrule.Offline {
+	for mayWait(err) {
 		back := d.await(limit, call, begun)
 		if errors.Is(ctx.Err(), context.Canceled) {
 			return c, nil, ferrule.Errorf(ferrule.Cancelled, "cancelled while waiting for %s", call.Device)
@@ -39,6 +39,11 @@ func (d *Dock) first(ctx context.Context, c *supervisor, call *ferrule.Call) (*s
 		result, err = c.invoke(ctx, call)
 	}
 	return c, result, err
+}
+
+// mayWait reports whether a call with this error may wait for the device and be sent then.
+func mayWait(err error) bool {
+	return codeOf(err) == ferrule.Offline && !ferrule.AsError(err).Final
 }
 
 // serveAbsent serves a call of a device that is out of sight.

@@ -38,7 +38,7 @@ type File struct {
 	Match Match           `json:"match,omitzero"`
 	Tools map[string]Tool `json:"tools"`
 	// Classes changes all tools of a class. Its keys are classes, in which * stands for one
-	// part: cover.*.open. Tools takes precedence.
+	// part: cover.*.open. Keys with fewer * take precedence, and Tools before all of them.
 	Classes map[string]Tool `json:"classes,omitempty"`
 	// Polls is keyed by the name of the poll.
 	Polls map[string]Poll `json:"polls,omitempty"`
@@ -144,6 +144,9 @@ func (f *File) check() error {
 		if err := t.check(); err != nil {
 			return errorIn(err, "tools", name)
 		}
+	}
+	if err := f.checkClasses(); err != nil {
+		return err
 	}
 	for name, p := range f.Polls {
 		if err := ferrule.CheckSignal(name); err != nil {
@@ -308,8 +311,8 @@ func (s *Set) Apply(protocol string, kind ferrule.Kind, device string, m *ferrul
 		t := &effective.Tools[i]
 		var patches []Tool
 		for _, f := range s.files {
-			if p, ok := f.Tools[t.Name]; ok && f.Match.matches(of) {
-				patches = append(patches, p)
+			if f.Match.matches(of) {
+				patches = append(patches, f.patches(t)...)
 			}
 		}
 		apply(t, patches, m.Pins)

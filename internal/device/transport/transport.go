@@ -99,6 +99,12 @@ type Sighting struct {
 	Transport string
 	// Name is the name that the owner configured; empty if there is none.
 	Name string
+	// Title is what the peer calls itself; empty if it does not. If there is no Name, it
+	// becomes the ID. Anybody can choose any.
+	Title string
+	// Labels are what the peer says about itself, such as its area. They help to find
+	// it, and grant nothing.
+	Labels map[string]string
 	// Attached reports that the peer is plugged into this machine: who can change it can
 	// change this machine too.
 	Attached bool

@@ -119,7 +119,7 @@ func (w *world) Lookup(id string) (*ferrule.Device, *ferrule.Manifest, bool) {
 		ID: id, Kind: w.kind, Model: "uno", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted, Since: time.Now().Add(-time.Hour), Labels: map[string]string{"room": "lab"},
 	}
 	return dev, &ferrule.Manifest{Operations: []ferrule.Operation{ferrule.ReadResource}, Tools: []ferrule.Tool{
-		{Name: "burn", Effect: ferrule.Endangers, Text: "Burns <b>gently</b>."},
+		{Name: "burn", Effect: ferrule.Endangers, Secrets: []string{"code"}, Text: "Burns <b>gently</b>."},
 		{Name: "move", Effect: ferrule.Changes},
 	}}, true
 }
@@ -536,6 +536,31 @@ func TestSentAsApproved(t *testing.T) {
 		}
 		if got := w.runs()[0]; !strings.HasSuffix(got, string(shown.Args)) || strings.Contains(shown.Summary(), "\u202e") || !strings.Contains(shown.Summary(), `\u202e`) {
 			t.Errorf("ran %q, shown %s", got, shown.Args)
+		}
+	})
+}
+
+// TestSecretArguments checks that a person approves a call without seeing its secret, which
+// is sent, and neither recorded nor stored.
+func TestSecretArguments(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		done := w.call(t.Context(), burn(robby, `{"code":"7391","hot":true}`))
+		synctest.Wait()
+		if shown := w.approvals.List()[0]; string(shown.Args) != `{"code":"…","hot":true}` {
+			t.Errorf("shown %s", shown.Args)
+		}
+		w.answer(anna, w.only(), approval.Answer{Allow: true})
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if got := w.runs()[0]; !strings.HasSuffix(got, `{"code":"7391","hot":true}`) {
+			t.Errorf("ran %q", got)
+		}
+		for _, e := range w.journal {
+			if text, err := json.Marshal(e); err != nil || strings.Contains(string(text), "7391") {
+				t.Errorf("recorded %s, %v", text, err)
+			}
 		}
 	})
 }

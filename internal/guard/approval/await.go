@@ -75,6 +75,7 @@ func (a *Approvals) bind(call *ferrule.Call) (Binding, error) {
 		return Binding{}, ferrule.Errorf(ferrule.Denied, "%q of %s needs approval, and cannot be shown to a person", ferrule.Clean(call.Tool, ferrule.MaxToolName), call.Device)
 	}
 	call.Args = text
+	text = call.Target.Tool.MaskArgs(text, true) // the approval is then for any secret
 	return Binding{
 		Principal: call.Principal, Via: call.Via, Device: call.Target.Device.ID, Kind: call.Target.Device.Kind,
 		Operation: call.Operation, Tool: call.Tool, Args: text, Policy: a.parts.Version(),

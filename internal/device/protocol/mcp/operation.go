@@ -99,8 +99,7 @@ func (s *session) perform(ctx context.Context, c *activeCall, op operation) (*fe
 	if err == nil && c.call.Operation == ferrule.CallTool && s.isTask(c.call.Tool, answer.Result, result) {
 		e := ferrule.Errorf(ferrule.Unanswered, "%s accepted %s and works on it, but has not confirmed that it is done", c.call.Device, c.call.Tool).
 			WithHint("read the state of the device to see whether it is done; do not repeat the call")
-		e.Accepted = true
-		return nil, e
+		return nil, e.Once()
 	}
 	return result, err
 }

@@ -23,6 +23,9 @@ type Described struct {
 	// Notes say what was left out and why; everything of an entity is a tool, a state or
 	// in a note.
 	Notes []string
+	// Disabled reports that the publisher does not enable the entity by default. The caller
+	// leaves it out unless the owner asks for it.
+	Disabled bool
 }
 
 // Tool is a tool of an entity.
@@ -62,6 +65,9 @@ type Expectation struct {
 	State string
 	// Matches reports whether the value is what was asked for.
 	Matches func(v Value) bool
+	// Fresh reports that the value has to be heard after the command. That it was so before
+	// says nothing: a cover that is told to stop may be moving without a word.
+	Fresh bool
 }
 
 // State is something that an entity says on a topic.
@@ -95,5 +101,53 @@ type Value struct {
 	Number float64
 }
 
-// Describe returns what an entity offers.
-func Describe(e *discovery.Entity) Described { return Described{} }
+// components has what each component offers. A component that is not in it is noted.
+var components = map[string]func(*builder){
+	"alarm_control_panel": (*builder).alarm,
+	"binary_sensor":       (*builder).binarySensor,
+	"button":              (*builder).button,
+	"camera":              (*builder).personal,
+	"climate":             (*builder).climate,
+	"cover":               (*builder).cover,
+	"date":                (*builder).date,
+	"datetime":            (*builder).datetime,
+	"device_automation":   (*builder).deviceTrigger,
+	"device_tracker":      (*builder).personal,
+	"event":               (*builder).event,
+	"fan":                 (*builder).fan,
+	"humidifier":          (*builder).humidifier,
+	"image":               (*builder).personal,
+	"infrared":            (*builder).infrared,
+	"lawn_mower":          (*builder).lawnMower,
+	"light":               (*builder).light,
+	"lock":                (*builder).lock,
+	"notify":              (*builder).notify,
+	"number":              (*builder).number,
+	"scene":               (*builder).scene,
+	"select":              (*builder).choice,
+	"sensor":              (*builder).sensor,
+	"siren":               (*builder).siren,
+	"switch":              (*builder).toggle,
+	"tag":                 (*builder).tag,
+	"text":                (*builder).text,
+	"time":                (*builder).time,
+	"update":              (*builder).update,
+	"vacuum":              (*builder).vacuum,
+	"valve":               (*builder).valve,
+	"water_heater":        (*builder).waterHeater,
+}
+
+// Describe returns what an entity offers. Tools that change a setting of the device are
+// UserOnly.
+func Describe(e *discovery.Entity) Described {
+	b := newBuilder(e)
+	if describe := components[e.Component]; describe != nil {
+		describe(b)
+	} else {
+		b.note("the component %s is unknown", ferrule.Clean(e.Component, ferrule.MaxWord))
+	}
+	if len(b.out.Tools)+len(b.out.States)+len(b.out.Notes) == 0 {
+		b.note("no topic to send to or to read")
+	}
+	return b.out
+}
