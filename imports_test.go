@@ -278,6 +278,7 @@ var importRules = map[string]importRule{
 	"internal/testenv/uno":          {third: []string{"golang.org/x/sys"}},
 	"internal/testenv/usb":          {tests: []string{"internal/testenv/uno"}},
 	"internal/testenv/wait":         {},
+	"internal/testenv/zigbee":       {own: []string{"internal/testenv/mosquitto", "internal/testenv/wait"}},
 	"internal/ops/config": {
 		own:   []string{"internal/ferrule", "internal/guard/approval", "internal/guard/identity", "internal/guard/issuer", "internal/guard/policy", "internal/cluster", "internal/agent/catalog", "internal/device/dock", "internal/agent/server", "internal/agent/endpoint", "internal/measure/history", "internal/journal", "internal/ops/telemetry", "internal/device/overlay", "internal/pipeline", "internal/measure/poller", "internal/device/transport/inbound", "internal/device/transport/mqtt", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/device/transport/httpclient", "internal/device/transport/websocket", "internal/guard/oauth"},
 		third: []string{"github.com/goccy/go-yaml"},

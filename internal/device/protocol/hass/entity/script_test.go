@@ -57,25 +57,19 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// describe returns what the first entity of a discovery message offers.
-func describe(t *testing.T, topic, config string) entity.Described {
-	t.Helper()
-	at, ok := discovery.ParseTopic("homeassistant", topic)
-	if !ok {
-		t.Fatal("not a topic of discovery:", topic)
-	}
-	message, err := discovery.Parse(at, []byte(config))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return entity.Describe(&message.Entities[0])
-}
-
 // run runs a script against a config, which is a topic and a payload.
 func run(t *testing.T, config, script string) string {
 	t.Helper()
 	topic, payload, _ := strings.Cut(config, "\n")
-	d := describe(t, topic, payload)
+	at, ok := discovery.ParseTopic("homeassistant", topic)
+	if !ok {
+		t.Fatal("not a topic of discovery:", topic)
+	}
+	message, err := discovery.Parse(at, []byte(payload))
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := entity.Describe(&message.Entities[0])
 	var out strings.Builder
 	for _, tool := range d.Tools {
 		fmt.Fprintf(&out, "tool %s (%s)%s %s\n", tool.Name, tool.Class, marks(tool), tool.Input)
