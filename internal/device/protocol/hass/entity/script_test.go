@@ -44,7 +44,7 @@ func TestScripts(t *testing.T) {
 			for i := range archive.Files {
 				parts[archive.Files[i].Name] = &archive.Files[i]
 			}
-			got := run(t, string(parts["config"].Data), string(parts["script"].Data))
+			got := play(t, string(parts["config"].Data), string(parts["script"].Data))
 			if *update {
 				parts["want"].Data = []byte(got)
 				if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
@@ -57,8 +57,8 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// run runs a script against a config, which is a topic and a payload.
-func run(t *testing.T, config, script string) string {
+// play runs a script against a config, which is a topic and a payload.
+func play(t *testing.T, config, script string) string {
 	t.Helper()
 	topic, payload, _ := strings.Cut(config, "\n")
 	at, ok := discovery.ParseTopic("homeassistant", topic)
