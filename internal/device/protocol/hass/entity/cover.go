@@ -9,13 +9,14 @@ import (
 // positions is a range of a device that stands for 0 to 100 percent. It may run backwards.
 type positions struct{ closed, open float64 }
 
-// positions reads a range from two options. A range without a width is the usual one.
+// positions reads a range from two options. One that makes no sense is the usual one.
 func (b *builder) positions(closed, open string) positions {
+	const most = 1 << 16
 	p := positions{b.Options.Number(closed, 0), b.Options.Number(open, 100)}
-	if !finite(p.closed, p.open) || p.closed == p.open {
-		return positions{0, 100}
+	if math.Abs(p.closed) <= most && math.Abs(p.open) <= most && math.Abs(p.open-p.closed) >= 1 {
+		return p
 	}
-	return p
+	return positions{0, 100}
 }
 
 // value returns the whole number of the device that is nearest to a percentage.

@@ -3,6 +3,7 @@ package entity
 import (
 	"encoding/json"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -185,14 +186,20 @@ func (b *builder) press(suffix, text string, to *sender, payload string, confirm
 	})
 }
 
-// toNamed returns the converter of a state whose payloads have names. A payload without one
-// is passed on as it is: nothing may hide that the device has entered another state. Numbers
-// are recorded for the names that have one.
+// word matches what a state may be called. It has no digits, because some locks say codes.
+var word = regexp.MustCompile(`^[A-Za-z][A-Za-z _-]{0,31}$`)
+
+// toNamed returns the converter of a state whose payloads have names. Another word is
+// passed on as it is, and everything else is unknown: nothing may hide that the device has
+// entered another state. Numbers are recorded for the names that have one.
 func toNamed(names map[string]string, numbers map[string]float64) func(string) (Value, bool) {
 	return known(func(text string) (Value, bool) {
 		name, ok := names[text]
-		if !ok {
+		switch {
+		case !ok && word.MatchString(text):
 			return textValue(text), true
+		case !ok:
+			return unknown, true
 		}
 		v := textValue(name)
 		if n, ok := numbers[name]; ok {
