@@ -74,6 +74,7 @@ func TestSteps(t *testing.T) {
 	o := offer{Configs: []config{{"lock", "x", "front", `{"cmd_t":"l/set","stat_t":"l","dev":{"ids":"x"}}`}}}
 	bubble(t, o, nil, func(t *testing.T, r *rig) {
 		r.link.hear("l", "LOCKED")
+		synctest.Wait()
 		r.link.later(100*time.Millisecond, "l", "UNLOCKING")
 		r.link.later(4*time.Second, "l", "UNLOCKED")
 		if got := r.result("front_unlock", `{}`); !got.Confirmed || got.State["front"] != "unlocked" {
