@@ -116,8 +116,8 @@ func TestNotes(t *testing.T) {
 		{"teapot", `{"command_topic":"c"}`, "teapot it: the component teapot is unknown"},
 		{"camera", `{"topic":"c"}`, "camera it: left out: it shows people or where they are"},
 		{"device_tracker", `{"state_topic":"c"}`, "device_tracker it: left out: it shows people or where they are"},
-		{"sensor", `{"icon":"x"}`, "sensor it: no topic to send to or to read"},
-		{"button", `{"icon":"x"}`, "button it: no topic to send to or to read"},
+		{"sensor", `{"unit_of_measurement":"x"}`, "sensor it: no topic to send to or to read"},
+		{"button", `{"payload_press":"x"}`, "button it: no topic to send to or to read"},
 		{"sensor", `{"state_topic":"s","value_template":"{% macro f() %}{% endmacro %}"}`, "sensor it: its state cannot be read: "},
 		{"device_automation", `{"automation_type":"action"}`, `device_automation it: automation of type "action"`},
 	} {
