@@ -28,7 +28,7 @@ func TestOverlayEffects(t *testing.T) {
 			button.restart.press button.update.press`,
 		"endangers user_only": "update.install update.firmware.install",
 		"changes idempotent": `switch.set switch.outlet.set light.set cover.open cover.blind.close cover.position cover.stop cover.garage.stop valve.stop valve.gas.stop
-			lock.lock valve.close valve.gas.close alarm_control_panel.arm siren.off climate.temperature climate.mode fan.set fan.percentage humidifier.set humidifier.dehumidifier.humidity
+			lock.lock valve.close valve.gas.close alarm_control_panel.arm siren.off climate.temperature climate.mode fan.set fan.percentage humidifier.set humidifier.dehumidifier.target_humidity
 			number.set number.temperature.set select.set text.set date.set time.set datetime.set scene.activate vacuum.stop lawn_mower.pause`,
 		"changes": "button.press button.identify.press notify.send infrared.send vacuum.start vacuum.locate light.effect light.x.effect",
 	} {

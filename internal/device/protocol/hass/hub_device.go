@@ -1,0 +1,471 @@
+package hass
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/device/protocol/hass/discovery"
+	"github.com/ferrulehq/ferrule/internal/device/transport"
+	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// device is a device as its configs describe it. The hub's lock guards it.
+type device struct {
+	key, address string
+	number       uint64   // order of appearance
+	ids          []uint64 // its places in Hub.byID
+	// claimant reports that its identifiers are those of another device, which another
+	// publisher described first. It is never adopted without being asked for.
+	claimant bool
+	known    []known
+	packed   []byte             // configs that have settled
+	fresh    map[uint64]*config // changes since then; nil for a removed one
+
+	// The following fields are derived from the configs when they settle.
+
+	title, area string
+	entities    int
+	commands    bool     // something can be changed with it
+	rules       []rule   // different ones of its entities
+	claims      []uint64 // its places in Hub.claims
+
+	// The following fields are what was reported.
+
+	reported bool
+	instance uint64
+	absent   string
+	changed  time.Time // when it last became available or not
+
+	dirty   bool      // configs have changed
+	renewed bool      // they have, and that is not reported yet
+	quiet   time.Time // when the configs have settled
+	missing time.Time // since when it is unavailable; zero if it is not
+	expires time.Time // when migrating configs are removed; zero for none
+	link    *link
+}
+
+// known is a config of a device, without its content.
+type known struct {
+	key, sum  uint64 // hashes of topic and payload
+	publisher uint64 // hash of origin and node ID
+	size      int32  // of the payload
+	read      uint32 // the last read of all configs that found it
+	migrating bool
+}
+
+var errChanged = errors.New("the device has changed its description")
+
+// apply applies a message with a config, or of an availability topic.
+func (h *Hub) apply(m *mqttclient.Message) {
+	topic, ok := discovery.ParseTopic(h.cfg.Prefix, m.Topic)
+	if !ok {
+		for _, d := range h.sources.read(m.Topic, m.Payload) {
+			h.waiting[d] = struct{}{}
+		}
+		if strings.HasPrefix(m.Topic, h.cfg.Prefix+"/") && strings.HasSuffix(m.Topic, "/config") && len(m.Payload) > 0 {
+			h.refuse(m.Topic, "the topic has an invalid ID")
+		}
+		return
+	}
+	key := h.hash(topic.String())
+	owner := h.byConfig[key]
+	if len(m.Payload) == 0 {
+		if owner != nil {
+			h.removeConfig(owner, key)
+		}
+		return
+	}
+	sum := h.hash(string(m.Payload))
+	if owner != nil {
+		was := owner.config(key)
+		was.read = h.read
+		if was.sum == sum {
+			was.migrating = false
+			return
+		}
+	}
+	message, err := discovery.Parse(topic, m.Payload)
+	switch {
+	case err != nil:
+		h.refuse(m.Topic, err.Error())
+	case message.Migrate:
+		h.migrate(owner, key)
+	default:
+		h.put(topic, message, known{key: key, sum: sum, publisher: h.publisher(topic, message), size: int32(len(m.Payload)), read: h.read}, string(m.Payload))
+	}
+}
+
+// publisher returns the hash of what distinguishes publishers: the name of the software,
+// and the node ID. A message about a whole device has that of its entities.
+func (h *Hub) publisher(topic discovery.Topic, m *discovery.Message) uint64 {
+	node := topic.NodeID
+	if m.Whole && len(m.Entities) > 0 {
+		node = m.Entities[0].NodeID
+	}
+	return h.hash("publisher", m.Origin.Name, node)
+}
+
+func (d *device) config(key uint64) *known {
+	if i := slices.IndexFunc(d.known, func(k known) bool { return k.key == key }); i >= 0 {
+		return &d.known[i]
+	}
+	return nil
+}
+
+// put stores a config.
+func (h *Hub) put(topic discovery.Topic, m *discovery.Message, k known, payload string) {
+	owner := h.byConfig[k.key]
+	d := h.find(m, &k, owner)
+	switch {
+	case d == nil:
+		h.refuse(topic.String(), fmt.Sprintf("too many devices; limit is %d", maxDevices))
+		return
+	case owner != d && len(d.known) >= maxConfigs:
+		h.refuse(topic.String(), fmt.Sprintf("too many messages about the device; limit is %d", maxConfigs))
+		return
+	case h.size+h.raw+len(payload) > maxStored:
+		h.refuse(topic.String(), "too many messages: no space is left")
+		return
+	}
+	if owner != nil && owner != d {
+		h.removeConfig(owner, k.key)
+	}
+	if was := d.config(k.key); was != nil {
+		*was = k
+	} else {
+		d.known = append(d.known, k)
+		h.configs++
+	}
+	h.byConfig[k.key] = d
+	h.change(d, k.key, &config{topic.Component, topic.NodeID, topic.ObjectID, payload})
+}
+
+// change notes a new or removed config. The link ends at once: no call must use topics
+// that are no longer right.
+func (h *Hub) change(d *device, key uint64, c *config) {
+	if d.fresh == nil {
+		d.fresh = make(map[uint64]*config)
+	}
+	if was := d.fresh[key]; was != nil {
+		h.raw -= len(was.Payload)
+	}
+	if c != nil {
+		h.raw += len(c.Payload)
+	}
+	d.fresh[key] = c
+	h.fresh[d] = struct{}{}
+	h.waiting[d] = struct{}{}
+	d.dirty, d.quiet = true, time.Now().Add(settleTime)
+	if len(d.known) == 0 {
+		d.quiet = time.Now().Add(goneTime)
+		if d.expires.After(d.quiet) {
+			d.quiet = d.expires
+		}
+	}
+	d.endLink(errChanged)
+}
+
+// removeConfig removes a config of a device.
+func (h *Hub) removeConfig(d *device, key uint64) {
+	d.known = slices.DeleteFunc(d.known, func(k known) bool { return k.key == key })
+	delete(h.byConfig, key)
+	h.configs--
+	h.change(d, key, nil)
+}
+
+// migrate notes that a publisher is about to describe the device by other messages. The
+// old config stays until then.
+func (h *Hub) migrate(d *device, key uint64) {
+	if d == nil {
+		return
+	}
+	d.config(key).migrating = true
+	d.expires = time.Now().Add(migrateTime)
+	h.waiting[d] = struct{}{}
+}
+
+// expire removes configs that were to be replaced and were not.
+func (h *Hub) expire(d *device) {
+	d.expires = time.Time{}
+	for _, k := range slices.Clone(d.known) {
+		if k.migrating {
+			h.removeConfig(d, k.key)
+		}
+	}
+}
+
+// find returns the device that a message is about, and creates it if it is new; nil if
+// there are too many. Messages that share an identifier are about one device, if one
+// publisher sends them. Otherwise anybody could add tools to a lock, or replace them.
+func (h *Hub) find(m *discovery.Message, k *known, owner *device) *device {
+	ids := h.ids(&m.Device)
+	var found *device
+	claimant := false
+	for _, id := range ids {
+		switch d := h.byID[id]; {
+		case d == nil || d == found:
+		case d != owner && !d.accepts(k.publisher):
+			claimant = true
+		case found == nil:
+			found = d
+		default:
+			found = h.merge(found, d)
+		}
+	}
+	key := m.Device.Key()
+	if found == nil && claimant {
+		// The same publisher may have claimed them before.
+		for i := range ids {
+			ids[i] ^= k.publisher
+			found = cmp.Or(found, h.byID[ids[i]])
+		}
+		key = fmt.Sprintf("%s~%s", key, cmp.Or(m.Origin.Name, "unknown"))
+		if h.devices[h.address(key)] != nil {
+			key = fmt.Sprintf("%s-%04x", key, uint16(k.publisher))
+		}
+	}
+	if found == nil {
+		if found = h.create(key, claimant); found == nil {
+			return nil
+		}
+	}
+	for _, id := range ids {
+		if h.byID[id] == nil {
+			h.byID[id] = found
+			found.ids = append(found.ids, id)
+		}
+	}
+	return found
+}
+
+// ids returns the hashes of what identifies a device.
+func (h *Hub) ids(d *discovery.Device) []uint64 {
+	ids := make([]uint64, 0, len(d.Identifiers)+1)
+	for _, id := range d.Identifiers {
+		ids = append(ids, h.hash("id", id))
+	}
+	if d.MAC != "" {
+		ids = append(ids, h.hash("mac", d.MAC))
+	}
+	return ids
+}
+
+// accepts reports whether a publisher may add to the device: one that has described it, or
+// any while it migrates or has no config left.
+func (d *device) accepts(publisher uint64) bool {
+	return len(d.known) == 0 || slices.ContainsFunc(d.known, func(k known) bool { return k.publisher == publisher || k.migrating })
+}
+
+func (h *Hub) address(key string) string { return h.cfg.Broker + "/" + ferrule.Clean(key, 255) }
+
+// create returns a new device, or nil if there are too many.
+func (h *Hub) create(key string, claimant bool) *device {
+	if len(h.devices) >= maxDevices {
+		return nil
+	}
+	address := h.address(key)
+	for n := 2; h.devices[address] != nil; n++ {
+		address = fmt.Sprintf("%s~%d", h.address(key), n)
+	}
+	h.sequence++
+	d := &device{key: key, address: address, number: h.sequence, claimant: claimant}
+	h.devices[address] = d
+	return d
+}
+
+// merge makes one device of two that turned out to be the same. The older one stays.
+func (h *Hub) merge(a, b *device) *device {
+	if b.number < a.number {
+		a, b = b, a
+	}
+	configs, err := h.current(b)
+	if err != nil || len(a.known)+len(b.known) > maxConfigs {
+		return a
+	}
+	h.packFresh(b)
+	for _, c := range configs {
+		key := h.hash(discovery.Topic{Component: c.Component, NodeID: c.Node, ObjectID: c.Object}.String())
+		h.byConfig[key] = a
+		h.change(a, key, &c)
+	}
+	a.known = append(a.known, b.known...)
+	a.ids = append(a.ids, b.ids...)
+	for _, id := range b.ids {
+		h.byID[id] = a
+	}
+	b.known, b.ids = nil, nil
+	h.change(b, 0, nil)
+	b.quiet = time.Now()
+	return a
+}
+
+// current returns the present configs of a device, sorted.
+func (h *Hub) current(d *device) ([]config, error) {
+	configs, err := unpack(d.packed)
+	if err != nil || len(d.fresh) == 0 {
+		return configs, err
+	}
+	configs = slices.DeleteFunc(configs, func(c config) bool {
+		_, changed := d.fresh[h.hash(discovery.Topic{Component: c.Component, NodeID: c.Node, ObjectID: c.Object}.String())]
+		return changed
+	})
+	for _, c := range d.fresh {
+		if c != nil {
+			configs = append(configs, *c)
+		}
+	}
+	slices.SortFunc(configs, func(a, b config) int {
+		return cmp.Or(cmp.Compare(a.Component, b.Component), cmp.Compare(a.Node, b.Node), cmp.Compare(a.Object, b.Object))
+	})
+	return configs, nil
+}
+
+// packAll compresses the configs of all devices.
+func (h *Hub) packAll() {
+	for d := range h.fresh {
+		h.packFresh(d)
+	}
+}
+
+// packFresh compresses the configs of a device.
+func (h *Hub) packFresh(d *device) {
+	if d.fresh == nil {
+		return
+	}
+	configs, err := h.current(d)
+	if err != nil {
+		h.log.Error("configs are lost", "device", d.address, "err", err)
+	}
+	for _, c := range d.fresh {
+		if c != nil {
+			h.raw -= len(c.Payload)
+		}
+	}
+	h.size -= len(d.packed)
+	d.packed, d.fresh = pack(configs), nil
+	h.size += len(d.packed)
+	delete(h.fresh, d)
+}
+
+// settle acts on what has changed about a device. It returns its group if that must be
+// reported.
+func (h *Hub) settle(d *device, now time.Time) ([]transport.Sighting, bool) {
+	if !d.expires.IsZero() && !now.Before(d.expires) {
+		h.expire(d)
+	}
+	if d.dirty && now.Before(d.quiet) {
+		return nil, false
+	}
+	if len(d.known) == 0 {
+		return nil, h.remove(d)
+	}
+	if d.dirty {
+		d.dirty, d.renewed = false, true
+		h.packFresh(d)
+		h.derive(d)
+	}
+	absent := h.absence(d)
+	was := d.reported && d.absent == ""
+	switch {
+	case absent == "":
+		d.missing = time.Time{}
+		if d.reported && !was && !d.renewed && now.Sub(d.changed) < flapTime {
+			return nil, false
+		}
+	case d.missing.IsZero():
+		d.missing = now
+		return nil, false
+	case now.Sub(d.missing) < flapTime && (was || !d.reported):
+		return nil, false
+	}
+	if d.expires.IsZero() {
+		delete(h.waiting, d)
+	}
+	if d.reported && !d.renewed && was == (absent == "") {
+		return nil, false
+	}
+	if was != (absent == "") {
+		d.changed = now
+	}
+	d.absent, d.reported, d.renewed = absent, true, false
+	return []transport.Sighting{h.sighting(d)}, true
+}
+
+// absence returns why a device is unavailable; empty if any of its entities is not.
+func (h *Hub) absence(d *device) string {
+	reason := ""
+	for i := range d.rules {
+		holds, why := d.rules[i].available()
+		if holds {
+			return ""
+		}
+		reason = cmp.Or(reason, why)
+	}
+	return reason
+}
+
+// sighting returns the present sighting of a device, as a new instance.
+func (h *Hub) sighting(d *device) transport.Sighting {
+	h.instance++
+	d.instance = h.instance
+	s := transport.Sighting{
+		Address: d.address, Local: h.cfg.Local, Instance: d.instance, Transport: mqttclient.Name, Title: d.title, Absent: d.absent,
+		Adopted:   !d.claimant && (h.cfg.Adopt == AdoptAll || h.cfg.Adopt == AdoptSensors && !d.commands),
+		Protocols: []string{Name}, Open: h.opener(d.address),
+	}
+	if d.area != "" {
+		s.Labels = map[string]string{"area": d.area}
+	}
+	return s
+}
+
+// remove forgets a device. It reports whether the device had been reported.
+func (h *Hub) remove(d *device) bool {
+	h.packFresh(d)
+	h.size -= len(d.packed)
+	h.sources.drop(d, d.rules)
+	h.release(d)
+	for _, id := range d.ids {
+		if h.byID[id] == d {
+			delete(h.byID, id)
+		}
+	}
+	d.endLink(errors.New("the device was removed"))
+	delete(h.waiting, d)
+	delete(h.devices, d.address)
+	h.promote(d)
+	return d.reported
+}
+
+// promote lets those who claimed the identifiers of a removed device have them: a firmware
+// may describe its device by other topics after an update.
+func (h *Hub) promote(gone *device) {
+	for _, d := range h.devices {
+		if !d.claimant || !strings.HasPrefix(d.key, gone.key+"~") {
+			continue
+		}
+		configs, err := h.current(d)
+		if err != nil {
+			continue
+		}
+		for _, id := range d.ids {
+			delete(h.byID, id)
+		}
+		d.ids = nil
+		for _, c := range configs {
+			topic := discovery.Topic{Component: c.Component, NodeID: c.Node, ObjectID: c.Object}
+			if message, err := discovery.Parse(topic, []byte(c.Payload)); err == nil {
+				key := h.hash(topic.String())
+				k := *d.config(key)
+				h.removeConfig(d, key)
+				h.put(topic, message, k, c.Payload)
+			}
+		}
+		return
+	}
+}

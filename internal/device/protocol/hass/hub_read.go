@@ -1,0 +1,335 @@
+package hass
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/device/protocol/hass/discovery"
+	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
+)
+
+// components are those of Home Assistant. Others are read after them, all at once.
+var components = []string{
+	"device", "alarm_control_panel", "binary_sensor", "button", "camera", "climate", "cover", "date", "datetime", "device_automation",
+	"device_tracker", "event", "fan", "humidifier", "image", "lawn_mower", "light", "lock", "notify", "number", "scene", "select",
+	"sensor", "siren", "switch", "tag", "text", "time", "update", "vacuum", "valve", "water_heater",
+}
+
+const (
+	// quietTime is the silence after which the broker has sent all that it has kept for a
+	// filter. emptyTime is the same if nothing came at all. readTime is the longest wait.
+	quietTime = 120 * time.Millisecond
+	emptyTime = 40 * time.Millisecond
+	readTime  = 20 * time.Second
+	// safeBurst is how many messages any broker surely keeps for a slow reader. The
+	// default of Mosquitto is 1,000; further ones are dropped silently.
+	safeBurst = 900
+	// maxQueue limits the messages that wait to be applied, in bytes.
+	maxQueue = 64 << 20
+	// dropped is where Mosquitto publishes how many messages it has dropped.
+	dropped = "$SYS/broker/publish/messages/dropped"
+	// chunk is how many availability topics are subscribed to together.
+	chunk = 64
+)
+
+// queue has the messages that arrived and wait to be applied, so that reading them never
+// holds up the connection.
+type queue struct {
+	ready chan struct{} // has an element if there is something
+
+	mu       sync.Mutex
+	messages []mqttclient.Message
+	size     int
+	lost     int // messages for which there was no space
+	arrived  int
+	last     time.Time // when the last one arrived
+	busy     bool      // the drained ones are being applied
+}
+
+// push adds a message. It never blocks.
+func (q *queue) push(m mqttclient.Message) {
+	q.mu.Lock()
+	q.last = time.Now()
+	q.arrived++
+	if size := len(m.Topic) + len(m.Payload) + 64; q.size+size > maxQueue {
+		q.lost++
+	} else {
+		q.messages, q.size = append(q.messages, m), q.size+size
+	}
+	q.mu.Unlock()
+	select {
+	case q.ready <- struct{}{}:
+	default:
+	}
+}
+
+// drain returns all messages.
+func (q *queue) drain() []mqttclient.Message {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	messages := q.messages
+	q.messages, q.size = nil, 0
+	return messages
+}
+
+// state returns how many messages have arrived, how long ago the last one did, and how
+// many wait.
+func (q *queue) state() (arrived int, silence time.Duration, waiting int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.arrived, time.Since(q.last), len(q.messages)
+}
+
+// reader subscribes to everything that a hub reads over one connection.
+type reader struct {
+	hub   *Hub
+	conn  *mqttclient.Conn
+	queue queue
+	woken chan struct{} // has an element if topics are wanted
+
+	large bool // a burst was so large that the broker may have dropped some of it
+
+	mu      sync.Mutex
+	dropped []int // what the broker says about dropped messages: first and last
+}
+
+func newReader(h *Hub, conn *mqttclient.Conn) *reader {
+	return &reader{hub: h, conn: conn, queue: queue{ready: make(chan struct{}, 1)}, woken: make(chan struct{}, 1)}
+}
+
+// wake makes the reader look for wanted topics.
+func (r *reader) wake() {
+	select {
+	case r.woken <- struct{}{}:
+	default:
+	}
+}
+
+// run reads all configs, then subscribes to the availability topics that are wanted, until
+// ctx ends or the connection is lost.
+func (r *reader) run(ctx context.Context) {
+	if err := r.readAll(ctx); err != nil {
+		if ctx.Err() == nil {
+			r.hub.log.Warn("cannot read discovery messages", "broker", r.hub.cfg.Broker, "err", err)
+			r.hub.setNote("discovery messages cannot be read: " + err.Error())
+		}
+		return
+	}
+	r.hub.finish(r.missing)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.conn.Done():
+			return
+		case <-r.woken:
+			r.subscribeWanted(ctx)
+		}
+	}
+}
+
+// readAll reads all configs: one component after another, because a broker drops what is
+// too much at once, and then everything, for unknown components and for changes. If that
+// was much, it reads again by smaller filters.
+func (r *reader) readAll(ctx context.Context) error {
+	if end, err := r.conn.Subscribe(ctx, r.countDropped, mqttclient.Filter{Topic: dropped}); err == nil {
+		context.AfterFunc(ctx, end)
+	}
+	var ends []func()
+	defer func() {
+		for _, end := range ends {
+			end()
+		}
+	}()
+	prefix := r.hub.cfg.Prefix + "/"
+	for _, component := range append(slices.Clone(components), "+") {
+		end, err := r.burst(ctx, prefix+component+"/+/config", prefix+component+"/+/+/config")
+		if err != nil {
+			return err
+		}
+		if component != "+" { // those for everything stay
+			ends = append(ends, end)
+		}
+	}
+	if !r.large {
+		return nil
+	}
+	return r.readAgain(ctx, prefix)
+}
+
+// burst subscribes to filters and waits until the broker has sent what it has kept.
+func (r *reader) burst(ctx context.Context, topics ...string) (end func(), err error) {
+	filters := make([]mqttclient.Filter, len(topics))
+	for i, topic := range topics {
+		filters[i].Topic = topic
+	}
+	before, _, _ := r.queue.state()
+	if end, err = r.conn.Subscribe(ctx, r.queue.push, filters...); err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	for {
+		arrived, silence, waiting := r.queue.state()
+		quiet := emptyTime
+		if arrived > before {
+			quiet = quietTime
+		}
+		if waiting == 0 && min(silence, time.Since(start)) >= quiet || time.Since(start) > readTime {
+			r.large = r.large || arrived-before > safeBurst
+			return end, nil
+		}
+		select {
+		case <-ctx.Done():
+			return end, ctx.Err()
+		case <-r.conn.Done():
+			return end, r.conn.Err()
+		case <-time.After(quiet / 4):
+		}
+	}
+}
+
+// readAgain reads all configs by filters that match few messages each. Nothing lists the
+// topics that exist, but devices have much in common: the object IDs that are known find
+// devices that are not, and the node IDs of these find the rest.
+func (r *reader) readAgain(ctx context.Context, prefix string) error {
+	r.large = false
+	for _, part := range []func(discovery.Topic) string{
+		func(t discovery.Topic) string {
+			if t.NodeID == "" {
+				return ""
+			}
+			return prefix + t.Component + "/+/" + t.ObjectID + "/config"
+		},
+		func(t discovery.Topic) string {
+			if t.NodeID == "" {
+				return ""
+			}
+			return prefix + "+/" + t.NodeID + "/+/config"
+		},
+	} {
+		batch, expected := []string(nil), 0
+		filters, counts := r.hub.filters(part)
+		for i, filter := range filters {
+			batch, expected = append(batch, filter), expected+counts[i]
+			if i+1 < len(filters) && expected+counts[i+1] <= safeBurst/2 && len(batch) < 90 {
+				continue
+			}
+			end, err := r.burst(ctx, batch...)
+			if end != nil {
+				end()
+			}
+			if err != nil {
+				return err
+			}
+			batch, expected = nil, 0
+		}
+	}
+	return nil
+}
+
+// countDropped takes the number of messages that the broker has dropped.
+func (r *reader) countDropped(m mqttclient.Message) {
+	n, err := strconv.Atoi(string(m.Payload))
+	if err != nil {
+		return
+	}
+	r.mu.Lock()
+	r.dropped = append(r.dropped[:min(len(r.dropped), 1)], n)
+	r.mu.Unlock()
+}
+
+// missing returns how many messages the broker has dropped, if some may be missing.
+func (r *reader) missing() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.large || len(r.dropped) < 2 {
+		return 0
+	}
+	return r.dropped[1] - r.dropped[0]
+}
+
+// subscribeWanted subscribes to availability topics. One that the broker refuses does not
+// keep the others away.
+func (r *reader) subscribeWanted(ctx context.Context) {
+	for topics := range slices.Chunk(r.hub.takeWanted(), chunk) {
+		filters := make([]mqttclient.Filter, len(topics))
+		for i, topic := range topics {
+			filters[i].Topic = topic
+		}
+		if _, err := r.conn.Subscribe(ctx, r.queue.push, filters...); err == nil {
+			continue
+		}
+		for _, f := range filters {
+			if _, err := r.conn.Subscribe(ctx, r.queue.push, f); err != nil && ctx.Err() == nil {
+				r.hub.log.Warn("cannot hear whether devices are available", "broker", r.hub.cfg.Broker, "err", err)
+			}
+		}
+	}
+}
+
+// takeWanted returns the availability topics to subscribe to.
+func (h *Hub) takeWanted() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	topics := h.wanted
+	h.wanted = nil
+	return topics
+}
+
+// setNote sets the note of the status.
+func (h *Hub) setNote(note string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.status.Note = note
+}
+
+// filters returns the different filters that a function makes of the topics of all
+// configs, sorted, each with the number of its configs.
+func (h *Hub) filters(of func(discovery.Topic) string) (filters []string, counts []int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	count := make(map[string]int)
+	for _, d := range h.devices {
+		configs, _ := h.current(d)
+		for _, c := range configs {
+			if filter := of(c.topic()); filter != "" {
+				count[filter]++
+			}
+		}
+	}
+	for filter := range count {
+		filters = append(filters, filter)
+	}
+	slices.Sort(filters)
+	for _, filter := range filters {
+		counts = append(counts, count[filter])
+	}
+	return filters, counts
+}
+
+// finish ends the read of all configs. What it has not found is gone.
+func (h *Hub) finish(missing func() int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.complete = true
+	h.status.Missing = missing()
+	for _, d := range h.devices {
+		for _, k := range slices.Clone(d.known) {
+			if k.read != h.read && h.status.Missing == 0 {
+				h.removeConfig(d, k.key)
+			}
+		}
+		d.quiet = time.Now()
+		h.waiting[d] = struct{}{}
+		for _, r := range d.rules { // after a reconnect
+			for _, s := range r.sources {
+				if s.problem == "" && !slices.Contains(h.wanted, s.topic) {
+					h.wanted = append(h.wanted, s.topic)
+				}
+			}
+		}
+	}
+}

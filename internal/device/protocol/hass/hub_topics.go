@@ -1,0 +1,233 @@
+package hass
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/device/protocol/hass/discovery"
+)
+
+// parsed is the configs of a device, read.
+type parsed struct {
+	device   discovery.Device
+	configs  []config
+	messages []*discovery.Message // of each config
+}
+
+// parse reads the configs of a device. Those that a publisher is replacing are left out if
+// there are others.
+func (h *Hub) parse(d *device, configs []config) parsed {
+	old := func(c config) bool {
+		k := d.config(h.hash(c.topic().String()))
+		return k == nil || k.migrating
+	}
+	if slices.ContainsFunc(configs, func(c config) bool { return !old(c) }) {
+		configs = slices.DeleteFunc(configs, old)
+	}
+	p := parsed{}
+	for _, c := range configs {
+		m, err := discovery.Parse(c.topic(), []byte(c.Payload))
+		if err != nil {
+			continue // it was read before
+		}
+		p.configs, p.messages = append(p.configs, c), append(p.messages, m)
+		p.device.Name = cmp.Or(p.device.Name, m.Device.Name)
+		p.device.Area = cmp.Or(p.device.Area, m.Device.Area)
+	}
+	return p
+}
+
+func (c *config) topic() discovery.Topic {
+	return discovery.Topic{Component: c.Component, NodeID: c.Node, ObjectID: c.Object}
+}
+
+// derive sets what follows from the configs of a device.
+func (h *Hub) derive(d *device) {
+	configs, err := unpack(d.packed)
+	if err != nil {
+		h.log.Error("configs are lost", "device", d.address, "err", err)
+		return
+	}
+	p := h.parse(d, configs)
+	d.title, d.area, d.entities, d.commands = strings.Clone(p.device.Name), strings.Clone(p.device.Area), 0, false
+	h.release(d)
+	var rules []rule
+	for _, m := range p.messages {
+		for i := range m.Entities {
+			e := &m.Entities[i]
+			if len(e.Options) == 0 {
+				continue // to be removed
+			}
+			d.entities++
+			heard, commanded := topicsOf(e)
+			d.commands = d.commands || len(commanded) > 0
+			for _, topic := range heard {
+				h.claim(d, h.hash("root", root(topic)))
+			}
+			for _, topic := range commanded {
+				h.claim(d, h.hash("command", topic))
+			}
+			if r := h.sources.rule(e); !slices.ContainsFunc(rules, func(other rule) bool { return r.equal(&other) }) {
+				rules = append(rules, r)
+			}
+		}
+	}
+	h.sources.drop(d, d.rules)
+	d.rules = slices.Clip(rules)
+	d.claims = slices.Clip(d.claims)
+	h.wanted = append(h.wanted, h.sources.use(d, d.rules)...)
+}
+
+// claim gives a topic to a device, unless another one has it. The first one wins: a device
+// that comes later cannot take the topics of one that the owner knows.
+func (h *Hub) claim(d *device, topic uint64) {
+	if h.claims[topic] == nil {
+		h.claims[topic] = d
+		d.claims = append(d.claims, topic)
+	}
+}
+
+// release gives up the topics of a device.
+func (h *Hub) release(d *device) {
+	for _, topic := range d.claims {
+		delete(h.claims, topic)
+	}
+	d.claims = d.claims[:0]
+}
+
+// isForeign reports whether a command topic belongs to another device: it had the topic
+// first, or it is heard on the nearest topic above.
+func (h *Hub) isForeign(d *device, topic string) bool {
+	if other := h.claims[h.hash("command", topic)]; other != nil && other != d {
+		return true
+	}
+	for part := trimAspect(topic); part != ""; part = parentOf(part) {
+		if other := h.claims[h.hash("root", part)]; other != nil {
+			return other != d
+		}
+	}
+	return false
+}
+
+// isForeignState reports whether another device is heard on a topic and was first.
+func (h *Hub) isForeignState(d *device, topic string) bool {
+	other := h.claims[h.hash("root", root(topic))]
+	return other != nil && other != d
+}
+
+// terms are what a link needs of a device.
+type terms struct {
+	offer   offer
+	refused map[string]string        // state topics that are not subscribed to, with the reason
+	expiry  map[string]time.Duration // of command topics, if the publisher limits it
+	secret  map[string]bool          // topics whose payloads must not be shown
+}
+
+// describe judges all topics of a device.
+func (h *Hub) describe(d *device, p parsed) *terms {
+	out := &terms{
+		offer: offer{
+			Configs: p.configs, Settings: h.cfg.Settings, Disabled: h.cfg.Disabled, Prefix: h.cfg.Prefix, Topics: make(map[string]string),
+		},
+		refused: make(map[string]string), expiry: make(map[string]time.Duration), secret: make(map[string]bool),
+	}
+	own := h.territory(d, p)
+	for _, m := range p.messages {
+		for i := range m.Entities {
+			e := &m.Entities[i]
+			heard, commanded := topicsOf(e)
+			for _, topic := range commanded {
+				if reason := h.judge(d, own, topic, e.Component, m.Origin.Name); reason != "" || out.offer.Topics[topic] == "" {
+					out.offer.Topics[topic] = reason
+				}
+				if limit := e.Options.Number("message_expiry_interval", 0); limit > 0 && limit < 1e6 {
+					out.expiry[topic] = time.Duration(limit * float64(time.Second))
+				}
+			}
+			for _, topic := range heard {
+				reason := checkState(topic, h.cfg.Prefix)
+				if foreign := h.isForeignState(d, topic); foreign && reason == "" && d.commands {
+					// Its commands would be confirmed by what another device says.
+					reason = "another device is heard on it"
+					out.offer.Foreign = append(out.offer.Foreign, topic)
+				}
+				if reason != "" {
+					out.refused[topic] = reason
+				}
+			}
+			if hasSecret(e) {
+				for _, topic := range append(heard, commanded...) {
+					out.secret[topic] = true
+				}
+			}
+		}
+	}
+	for topic, reason := range out.offer.Topics {
+		if reason == heldForeign {
+			out.offer.Foreign = append(out.offer.Foreign, topic)
+		}
+	}
+	slices.Sort(out.offer.Foreign)
+	out.offer.Foreign = slices.Compact(out.offer.Foreign)
+	return out
+}
+
+// judge returns why a device may not use a command topic; empty if it may.
+func (h *Hub) judge(d *device, own *territory, topic, component, origin string) string {
+	switch reason := checkCommand(topic, h.cfg.Prefix); {
+	case reason == heldBridge && isUpdateOfBridge(topic, component, origin):
+		return ""
+	case reason != "":
+		return reason
+	case h.isForeign(d, topic):
+		return heldForeign
+	case !own.owns(topic):
+		return heldOutside
+	}
+	return ""
+}
+
+// territory returns what is known about the topics of a device.
+func (h *Hub) territory(d *device, p parsed) *territory {
+	own := &territory{}
+	addRoot := func(topic string) {
+		own.heard = append(own.heard, topic)
+		if r := root(topic); !slices.Contains(own.roots, r) {
+			own.roots = append(own.roots, r)
+		}
+	}
+	for i, m := range p.messages {
+		own.addNames(p.configs[i].Node, m.Device.Name, m.Device.MAC, m.Device.Serial)
+		own.addNames(m.Device.Identifiers...)
+		for i := range m.Entities {
+			heard, _ := topicsOf(&m.Entities[i])
+			for _, topic := range heard {
+				if !slices.Contains(own.heard, topic) && !h.isForeignState(d, topic) {
+					addRoot(topic)
+				}
+			}
+		}
+	}
+	for _, r := range d.rules {
+		for _, s := range r.sources {
+			if len(s.used) == 1 && s.problem == "" && !slices.Contains(own.heard, s.topic) {
+				addRoot(s.topic)
+			}
+		}
+	}
+	return own
+}
+
+// hasSecret reports whether what an entity is told or says may be a secret, such as the
+// code of a lock.
+func hasSecret(e *discovery.Entity) bool {
+	switch e.Component {
+	case "lock", "alarm_control_panel":
+		return true
+	case "text":
+		return e.Options.Text("mode", "") == "password"
+	}
+	return false
+}
