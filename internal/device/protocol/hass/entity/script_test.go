@@ -209,7 +209,7 @@ func said(out *strings.Builder, d entity.Described, last entity.Command, topic, 
 // do not have one.
 func TestCodes(t *testing.T) {
 	for _, code := range []string{`"471108"`, `471108`} {
-		d := describe(t, "alarm_control_panel", "house", `{"cmd_t":"p/set","stat_t":"p","cmd_tpl":"{{ code.x.y }}","code":`+code+`}`)
+		d := describeEntity(t, "alarm_control_panel", "house", `{"cmd_t":"p/set","stat_t":"p","cmd_tpl":"{{ code.x.y }}","code":`+code+`}`)
 		shown := fmt.Sprintf("%+v %+v", d.States, d.Notes)
 		for _, tool := range d.Tools {
 			text, err := json.Marshal(tool.Tool)
@@ -242,7 +242,7 @@ func TestOddLimits(t *testing.T) {
 			"fan":        `{"pct_cmd_t":"c","pct_stat_t":"s","spd_rng_max":N}`,
 			"humidifier": `{"hum_cmd_t":"c","hum_stat_t":"s","min_hum":N}`,
 		} {
-			d := describe(t, component, "x", strings.ReplaceAll(config, "N", number))
+			d := describeEntity(t, component, "x", strings.ReplaceAll(config, "N", number))
 			for _, tool := range d.Tools {
 				if _, err := schema.Compile(tool.Input); err != nil {
 					t.Errorf("%s %s %s: %v", component, number, tool.Name, err)
