@@ -3,6 +3,7 @@ package entity
 import (
 	"crypto/subtle"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -13,18 +14,23 @@ var errCode = errors.New("wrong code")
 // The modes in which an alarm can be armed.
 var armModes = []string{"home", "away", "night", "vacation", "custom_bypass"}
 
+// alarms are the numbers of what a panel says; alarmNames are all that it says.
+var (
+	alarms = map[string]float64{
+		"disarmed": 0, "armed_home": 1, "armed_away": 1, "armed_night": 1, "armed_vacation": 1, "armed_custom_bypass": 1, "triggered": 2,
+	}
+	alarmNames = func() (list []named) {
+		for _, name := range slices.Sorted(maps.Keys(alarms)) {
+			list = append(list, named{name, name})
+		}
+		return list
+	}()
+)
+
 // alarm describes an alarm panel. The sender of commands checks the code in its config; the
 // panel does not. It does if the code is REMOTE_CODE or REMOTE_CODE_TEXT.
 func (b *builder) alarm() {
-	names := map[string]string{}
-	for _, name := range []string{"disarmed", "pending", "arming", "disarming", "triggered"} {
-		names[name] = name
-	}
-	numbers := map[string]float64{"disarmed": 0, "triggered": 2}
-	for _, mode := range armModes {
-		names["armed_"+mode], numbers["armed_"+mode] = "armed_"+mode, 1
-	}
-	state := b.state(State{Convert: toNamed(names, numbers), Signal: true, Discrete: true}, "state_topic", "value_template")
+	state := b.state(State{Convert: toNamed(alarmNames, alarms), Signal: true, Discrete: true}, "state_topic", "value_template")
 	to := b.sender("command_topic", "command_template")
 	if to == nil {
 		return

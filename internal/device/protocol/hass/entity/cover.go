@@ -99,13 +99,13 @@ func (b *builder) valve() {
 	}
 }
 
+// movements are the numbers of what a cover or a valve says.
+var movements = map[string]float64{"open": 1, "closed": 0}
+
 // toMovement returns the converter of the state of a cover or a valve.
 func (b *builder) toMovement() func(string) (Value, bool) {
-	names := map[string]string{}
-	for _, name := range []string{"stopped", "opening", "closing", "closed", "open"} {
-		names[b.Options.Text("state_"+name, name)] = name
-	}
-	return toNamed(names, map[string]float64{"open": 1, "closed": 0})
+	same := func(name string) string { return name }
+	return toNamed(b.names(same, "open", "closed", "closing", "opening", "stopped"), movements)
 }
 
 // mover is what opens, closes and stops something.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -39,7 +40,7 @@ type light struct {
 	colors     []*colorMode
 
 	on, brightnessState, tempState, effectState string
-	colorStates                                 map[string]string // by the name of the mode
+	colorStates                                 []string // one for each of colors
 }
 
 // colorTemp is the range of a color temperature.
@@ -224,7 +225,7 @@ func (l *light) confirm(c change) (all []Expectation) {
 		all = append(all, expectation(l.tempState, within(*c.temp, l.temp.tolerance))...)
 	}
 	if c.mode != nil {
-		all = append(all, expectation(l.colorStates[c.mode.name], c.mode.near(c.color))...)
+		all = append(all, expectation(l.colorStates[slices.Index(l.colors, c.mode)], c.mode.near(c.color))...)
 	}
 	return all
 }
@@ -305,13 +306,13 @@ func (b *builder) lightStates(l *light, source func(what string, mode *colorMode
 	if l.temp != nil {
 		l.tempState = add(State{Name: "color_temp", Convert: toNumber, Signal: true, Unit: l.temp.unit}, "color_temp", nil)
 	}
-	l.colorStates = map[string]string{}
 	for _, mode := range l.colors {
 		name := "color"
 		if len(l.colors) > 1 {
 			name = "color_" + mode.name
 		}
-		l.colorStates[mode.name] = add(State{Name: name, Convert: known(mode.parse)}, "color", mode)
+		state := add(State{Name: name, Convert: known(mode.parse)}, "color", mode)
+		l.colorStates = append(l.colorStates, state)
 	}
 	l.effectState = add(State{Name: "effect", Convert: toText}, "effect", nil)
 }

@@ -6,13 +6,12 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/protocol/hass/template"
 )
 
+// bolts are the numbers of what a lock says.
+var bolts = map[string]float64{"locked": 1, "unlocked": 0, "open": 0}
+
 // lock describes a lock.
 func (b *builder) lock() {
-	names := map[string]string{}
-	for _, name := range []string{"opening", "open", "jammed", "unlocking", "locking", "unlocked", "locked"} {
-		names[b.Options.Text("state_"+name, strings.ToUpper(name))] = name
-	}
-	convert := toNamed(names, map[string]float64{"locked": 1, "unlocked": 0, "open": 0})
+	convert := toNamed(b.names(strings.ToUpper, "locked", "unlocked", "locking", "unlocking", "jammed", "open", "opening"), bolts)
 	state := b.state(State{Convert: convert, Signal: true, Discrete: true}, "state_topic", "value_template")
 	// A jammed lock is neither open nor closed, and somebody has to go there.
 	b.state(State{Name: "jam", Event: true, Convert: func(text string) (Value, bool) {
