@@ -56,10 +56,12 @@ func (s *Session) Invoke(ctx context.Context, call *ferrule.Call) (*ferrule.Resu
 	if len(command.Publish) == 0 {
 		return nil, ferrule.Errorf(ferrule.Invalid, "these arguments change nothing")
 	}
-	if !s.invoking.TryLock() {
+	select {
+	case s.invoking <- struct{}{}:
+		defer func() { <-s.invoking }()
+	default:
 		return nil, ferrule.Errorf(ferrule.Busy, "%s is busy with another call", call.Device)
 	}
-	defer s.invoking.Unlock()
 	return s.command(ctx, call, t, &command)
 }
 

@@ -156,9 +156,8 @@ func bubble(t *testing.T, o offer, set func(*Session), test func(t *testing.T, r
 		ctx, stop := context.WithCancel(context.Background())
 		r.stop = stop
 		go func() { r.ran <- session.Run(ctx) }()
+		defer func() { stop(); <-r.ran }()
 		test(t, r)
-		stop()
-		<-r.ran
 	})
 }
 

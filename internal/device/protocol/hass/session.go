@@ -28,7 +28,7 @@ type Session struct {
 	report    func(at time.Time, measured []ferrule.Measurement)
 	rate      ratelimit.Limiter // of events
 
-	invoking sync.Mutex // held while a call is under way
+	invoking chan struct{} // holds one element while a call is under way
 
 	mu      sync.Mutex
 	waiting *waiting // what the call under way waits for; nil if nothing
@@ -37,7 +37,7 @@ type Session struct {
 
 func newSession(link transport.Link, d *description) *Session {
 	falls := slices.ContainsFunc(d.states, func(s state) bool { return s.OffDelay > 0 })
-	return &Session{link: link, began: time.Now(), publisher: d.publisher, tools: d.tools, states: d.states, falls: falls}
+	return &Session{link: link, began: time.Now(), publisher: d.publisher, tools: d.tools, states: d.states, falls: falls, invoking: make(chan struct{}, 1)}
 }
 
 // Notify implements protocol.Notifier: the events of a device are its notifications.
@@ -85,8 +85,8 @@ func (s *Session) finish(err error) {
 	}
 	s.mu.Unlock()
 	s.link.Close()
-	s.invoking.Lock()
-	defer s.invoking.Unlock()
+	s.invoking <- struct{}{}
+	<-s.invoking
 }
 
 // end returns why the link ended; nil if it has not.
