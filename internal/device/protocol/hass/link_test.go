@@ -88,10 +88,12 @@ func (l *testLink) Info() transport.Info {
 	return transport.Info{Transport: "mqtt", Address: "home/device"}
 }
 
-// break ends the link from the far end.
+// fail ends the link from the far end.
 func (l *testLink) fail(err error) {
-	l.broken = err
-	l.Close()
+	l.once.Do(func() {
+		l.broken = err
+		close(l.closed)
+	})
 }
 
 func (l *testLink) hear(topic, payload string) {
