@@ -301,7 +301,7 @@ func (h *Hub) merge(a, b *device) *device {
 	}
 	h.packFresh(b)
 	for _, c := range configs {
-		key := h.hash(discovery.Topic{Component: c.Component, NodeID: c.Node, ObjectID: c.Object}.String())
+		key := h.hash(c.topic().String())
 		h.byConfig[key] = a
 		h.change(a, key, &c)
 	}
@@ -323,7 +323,7 @@ func (h *Hub) current(d *device) ([]config, error) {
 		return configs, err
 	}
 	configs = slices.DeleteFunc(configs, func(c config) bool {
-		_, changed := d.fresh[h.hash(discovery.Topic{Component: c.Component, NodeID: c.Node, ObjectID: c.Object}.String())]
+		_, changed := d.fresh[h.hash(c.topic().String())]
 		return changed
 	})
 	for _, c := range d.fresh {
@@ -456,30 +456,35 @@ func (h *Hub) remove(d *device) bool {
 	return d.reported
 }
 
-// promote lets those who claimed the identifiers of a removed device have them: a firmware
-// may describe its device by other topics after an update.
+// promote gives the identifiers of a removed device to the one that claimed them first: a
+// firmware may describe its device by other topics after an update.
 func (h *Hub) promote(gone *device) {
+	var next *device
 	for _, d := range h.devices {
-		if !d.claimant || !strings.HasPrefix(d.key, gone.key+"~") {
-			continue
+		if d.claimant && len(d.known) > 0 && strings.HasPrefix(d.key, gone.key+"~") && (next == nil || d.number < next.number) {
+			next = d
 		}
-		configs, err := h.current(d)
-		if err != nil {
-			continue
-		}
-		for _, id := range d.ids {
-			delete(h.byID, id)
-		}
-		d.ids = nil
-		for _, c := range configs {
-			topic := discovery.Topic{Component: c.Component, NodeID: c.Node, ObjectID: c.Object}
-			if message, err := discovery.Parse(topic, []byte(c.Payload)); err == nil {
-				key := h.hash(topic.String())
-				k := *d.config(key)
-				h.removeConfig(d, key)
-				h.put(topic, message, k, c.Payload)
-			}
-		}
+	}
+	if next == nil {
 		return
+	}
+	configs, err := h.current(next)
+	if err != nil {
+		return
+	}
+	for _, id := range next.ids {
+		delete(h.byID, id)
+	}
+	next.ids = nil
+	for _, c := range configs {
+		key := h.hash(c.topic().String())
+		k := next.config(key)
+		message, err := discovery.Parse(c.topic(), []byte(c.Payload))
+		if k == nil || err != nil {
+			continue
+		}
+		moved := *k
+		h.removeConfig(next, key)
+		h.put(c.topic(), message, moved, c.Payload)
 	}
 }
