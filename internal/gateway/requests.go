@@ -13,6 +13,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/device/transport/httpclient"
+	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
 	"github.com/ferrulehq/ferrule/internal/device/transport/serial"
 	"github.com/ferrulehq/ferrule/internal/device/transport/tcp"
 	"github.com/ferrulehq/ferrule/internal/local/control"
@@ -25,6 +26,7 @@ type Requests struct {
 	serial  *serial.Connector
 	tcp     *tcp.Connector
 	web     *httpclient.Connector
+	brokers *brokers
 	settled func(context.Context)
 	started chan struct{} // closed when the first devices are online or failed
 
@@ -42,6 +44,7 @@ func newRequests(cfg config.Config, boards, servers []string, log *slog.Logger) 
 	return &Requests{
 		serial: serial.New(cfg.Serial(boards)), tcp: tcp.New(cfg.TCP(boards)),
 		web:     httpclient.New(web, cfg.DialIn.WebSocket(nil).Dial, log),
+		brokers: newBrokers(cfg.Brokers(), log),
 		started: make(chan struct{}), cfg: cfg, revisions: revisions,
 	}
 }
@@ -66,7 +69,7 @@ func withRevisions(cfg httpclient.Config) (httpclient.Config, map[string]string)
 }
 
 func (r *Requests) connectors() []transport.Connector {
-	return []transport.Connector{r.serial, r.tcp, r.web}
+	return []transport.Connector{r.serial, r.tcp, r.web, r.brokers}
 }
 
 // Run waits for the devices of the configuration, and then until ctx ends.
@@ -119,6 +122,8 @@ func (r *Requests) add(request control.DeviceRequest) error {
 	switch ports, boards, servers := more.Serial(nil).Ports, more.TCP(nil).Boards, more.HTTP(nil).Devices; {
 	case request.Transport == serial.Name:
 		r.serial.Add(ports[len(ports)-1])
+	case request.Transport == mqttclient.Name:
+		r.brokers.set(more.Brokers())
 	case request.Transport == tcp.Name:
 		r.tcp.Add(boards[len(boards)-1])
 	case request.Address == config.Auto:
@@ -155,6 +160,7 @@ func (r *Requests) replace(next config.Config, done *control.Reloaded) error {
 	r.tcp.Set(next.TCP(nil).Boards)
 	web, revisions := withRevisions(next.HTTP(nil))
 	r.web.Set(web.Devices)
+	r.brokers.set(next.Brokers())
 	compareDevices(r.cfg.Devices, next.Devices, done)
 	for _, d := range web.Devices {
 		if was, known := r.revisions[d.URL]; known && d.TokenFile != "" && was != d.Revision {
@@ -189,7 +195,9 @@ func compareDevices(from, to config.Devices, done *control.Reloaded) {
 		}
 	}
 	for _, d := range before {
-		if _, known := find(after, d); !known {
+		if _, known := find(after, d); !known && d.transport == mqttclient.Name {
+			done.Applied = append(done.Applied, fmt.Sprintf("devices.mqtt: %s was removed, and its devices are listed as offline until you forget them", d))
+		} else if !known {
 			done.Applied = append(done.Applied, fmt.Sprintf("devices.%s: %s was removed, and is listed as offline until you forget it", d.transport, d))
 		}
 	}
@@ -218,6 +226,9 @@ func entriesOf(devices config.Devices) (all []deviceEntry) {
 	}
 	for _, d := range devices.HTTP {
 		all = append(all, deviceEntry{httpclient.Name, d.URL, d.Name, d.Pending, d})
+	}
+	for _, b := range (config.Config{Devices: devices}).Brokers() {
+		all = append(all, deviceEntry{mqttclient.Name, b.URL, b.Name, false, b})
 	}
 	return all
 }
@@ -248,6 +259,9 @@ func requestsOf(cfg config.Config) []control.DeviceRequest {
 	for _, d := range cfg.Devices.HTTP {
 		all = append(all, control.DeviceRequest{Transport: httpclient.Name, Address: d.URL, Name: d.Name, Pending: d.Pending})
 	}
+	for _, b := range cfg.Brokers() {
+		all = append(all, control.DeviceRequest{Transport: mqttclient.Name, Address: b.URL, Name: b.Name})
+	}
 	return all
 }
 
@@ -262,6 +276,8 @@ func withDevice(devices config.Devices, request control.DeviceRequest) config.De
 		devices.TCP = append(slices.Clip(devices.TCP), config.TCPDevice{Address: request.Address, Name: request.Name, Pending: request.Pending})
 	case httpclient.Name:
 		devices.HTTP = append(slices.Clip(devices.HTTP), config.HTTPDevice{URL: request.Address, Name: request.Name, Pending: request.Pending})
+	case mqttclient.Name:
+		devices.MQTT = append(slices.Clip(devices.MQTT), config.Broker{URL: request.Address, Name: request.Name})
 	}
 	return devices
 }

@@ -26,6 +26,9 @@ func (g *Gateway) statusFor(who ferrule.Principal) builtin.StatusOutput {
 			out.Endpoints = append(out.Endpoints, fmt.Sprintf("%s is disconnected from %s since %s: %s", s.Name, s.Address, ferrule.FormatTime(s.Since), s.Reason))
 		}
 	}
+	if who.Devices == "" {
+		out.Brokers = g.Requests.brokers.problems()
+	}
 	if g.History != nil {
 		out.NotRecording = g.History.Stats().Stopped
 	}

@@ -30,6 +30,8 @@ type StatusOutput struct {
 	Nodes *Nodes `json:"nodes,omitempty" jsonschema:"other gateways that share devices"`
 	// Endpoints lists endpoints that are not connected, with the reason.
 	Endpoints []string `json:"endpoints,omitempty"`
+	// Brokers says what is wrong with MQTT brokers.
+	Brokers []string `json:"brokers,omitempty"`
 	// Stopped says what is stopped, by whom and why; empty if nothing is.
 	Stopped string `json:"stopped,omitempty"`
 	// NotRecording is why measured values are not stored; empty if they are.
@@ -65,6 +67,9 @@ func Status(version string, look func(who ferrule.Principal) StatusOutput) Tool 
 		out := look(call.Principal)
 		out.Version = version
 		out.Summary = strings.TrimSpace(out.Stopped + " " + out.summary())
+		for _, problem := range out.Brokers {
+			out.Summary += " A problem: " + problem + "."
+		}
 		return out, nil
 	}).Undescribed()
 }

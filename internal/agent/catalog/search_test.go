@@ -46,8 +46,9 @@ func TestFindRenamed(t *testing.T) {
 	c.Put(dev, m)
 	changed := *dev
 	changed.Labels, changed.Aliases = map[string]string{"room": "cellar"}, []string{"sim-board"}
+	changed.Title, changed.Claims = "Reading light", map[string]string{"area": "Library"}
 	c.Put(&changed, m)
-	for _, query := range []string{"cellar", "room", "sim-board"} {
+	for _, query := range []string{"cellar", "room", "sim-board", "reading", "library"} {
 		if found, _ := c.All().FindDevices(query, 10); len(found) != 1 {
 			t.Errorf("%s: found %d", query, len(found))
 		}

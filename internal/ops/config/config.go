@@ -119,33 +119,6 @@ type HTTPDevice struct {
 	Pending bool           `yaml:"pending"`
 }
 
-// Broker is an MQTT broker with devices that describe themselves there.
-type Broker struct {
-	// URL is mqtt://HOST[:PORT], or mqtts:// for TLS.
-	URL string `yaml:"url"`
-	// Name is part of the addresses of its devices.
-	Name string `yaml:"name"`
-	User string `yaml:"user"`
-	// Password is the password; PasswordFile names a file with it.
-	Password     ferrule.Secret `yaml:"password"`
-	PasswordFile string         `yaml:"password_file"`
-	CA           string         `yaml:"ca"`
-	Cert         string         `yaml:"cert"`
-	Key          string         `yaml:"key"`
-	// Adopt says which of its devices are adopted when they are found: none, sensors
-	// (which have nothing to change) or all.
-	Adopt string `yaml:"adopt"`
-	// Prefix is that of discovery topics.
-	Prefix string `yaml:"prefix"`
-	// Settings lets agents change settings of devices, not only what they are for.
-	Settings bool `yaml:"settings"`
-	// Disabled includes what publishers mark as disabled.
-	Disabled bool `yaml:"disabled"`
-	// Offer is the name under which this gateway offers itself to agents on the broker,
-	// such as ferrule/home; empty if it does not.
-	Offer string `yaml:"offer"`
-}
-
 // Auto as a URL stands for all devices announced by mDNS.
 const Auto = "auto"
 
@@ -337,6 +310,10 @@ func Load(path string) (Config, error) {
 	for i := range c.Devices.HTTP {
 		files = append(files, &c.Devices.HTTP[i].File)
 	}
+	for i := range c.Devices.MQTT {
+		b := &c.Devices.MQTT[i]
+		files = append(files, &b.PasswordFile, &b.CA, &b.Cert, &b.Key)
+	}
 	for _, file := range files {
 		if *file != "" && !filepath.IsAbs(*file) {
 			*file = filepath.Join(filepath.Dir(path), *file)
@@ -415,6 +392,9 @@ func (c Config) check() error {
 	}
 	if err := c.HTTP(nil).Check(); err != nil {
 		return fmt.Errorf("devices.http: %w", err)
+	}
+	if err := c.checkBrokers(); err != nil {
+		return err
 	}
 	if err := c.checkNames(); err != nil {
 		return fmt.Errorf("devices: %w", err)

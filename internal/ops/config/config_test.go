@@ -26,7 +26,7 @@ func TestSample(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := config.Default()
-	want.Devices = config.Devices{Serial: []config.SerialDevice{}, TCP: []config.TCPDevice{}, HTTP: []config.HTTPDevice{}}
+	want.Devices = config.Devices{Serial: []config.SerialDevice{}, TCP: []config.TCPDevice{}, HTTP: []config.HTTPDevice{}, MQTT: []config.Broker{}}
 	want.Auth.Tokens = []config.Token{}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("sample is\n%+v\ndefault is\n%+v", got, want)
@@ -53,6 +53,9 @@ func TestSampleExample(t *testing.T) {
 		Serial: []config.SerialDevice{{Port: "auto"}, {Port: "/dev/ttyUSB0", Baud: 115200, Name: "arm", Reset: "none"}},
 		TCP:    []config.TCPDevice{{Address: "192.168.1.20:4242", Name: "robot"}},
 		HTTP:   []config.HTTPDevice{{URL: "auto"}, {URL: "http://192.168.1.30/mcp", Name: "greenhouse", File: "green.token"}},
+		MQTT: []config.Broker{{
+			URL: "mqtts://192.168.1.40:8883", Name: "home", User: "ferrule", PasswordFile: "mqtt.password", CA: "broker-ca.pem", Adopt: "sensors", Prefix: "homeassistant",
+		}},
 	}
 	if !reflect.DeepEqual(got.Devices, want) {
 		t.Errorf("got %+v", got.Devices)

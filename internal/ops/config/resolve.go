@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -19,8 +20,9 @@ type Overrides struct {
 	// DeviceListen and DeviceURL are for devices that dial in; FERRULE_DEVICE_LISTEN
 	// and FERRULE_DEVICE_URL or the file's if empty.
 	DeviceListen, DeviceURL string
-	// Serial is a list of [NAME=]PORT[@BAUD], TCP of [NAME=]HOST:PORT, HTTP of [NAME=]URL.
-	Serial, TCP, HTTP []string
+	// Serial is a list of [NAME=]PORT[@BAUD], TCP of [NAME=]HOST:PORT, HTTP and MQTT
+	// of [NAME=]URL.
+	Serial, TCP, HTTP, MQTT []string
 }
 
 // Resolve combines the configuration file, the environment and the command line, and
@@ -107,16 +109,38 @@ func (d *Devices) addFlags(o Overrides) error {
 		d.TCP = append(d.TCP, TCPDevice{Name: name, Address: address})
 	}
 	for _, text := range o.HTTP {
-		name, url := "", text
-		if before, _, ok := strings.Cut(text, "="); ok && !strings.Contains(before, ":") { // else the = is part of the URL
-			var err error
-			if name, url, err = splitName("--http", text); err != nil {
-				return err
-			}
+		name, url, err := splitURL("--http", text)
+		if err != nil {
+			return err
 		}
 		d.HTTP = append(d.HTTP, HTTPDevice{Name: name, URL: url})
 	}
+	for _, text := range o.MQTT {
+		name, url, err := splitURL("--mqtt", text)
+		if err != nil {
+			return err
+		}
+		d.addBroker(Broker{Name: name, URL: url})
+	}
 	return nil
+}
+
+// addBroker adds a broker, unless the file has it and says more about it.
+func (d *Devices) addBroker(b Broker) {
+	want := b.withDefaults()
+	if !slices.ContainsFunc(d.MQTT, func(other Broker) bool {
+		return other.withDefaults().URL == want.URL && (b.Name == "" || b.Name == other.withDefaults().Name)
+	}) {
+		d.MQTT = append(slices.Clip(d.MQTT), b)
+	}
+}
+
+// splitURL splits [name=]URL.
+func splitURL(flag, text string) (name, url string, err error) {
+	if before, _, ok := strings.Cut(text, "="); !ok || strings.Contains(before, ":") { // the = is part of the URL
+		return "", text, nil
+	}
+	return splitName(flag, text)
 }
 
 // splitName splits [name=]address.

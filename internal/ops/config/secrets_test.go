@@ -49,6 +49,12 @@ func TestErrorsHideSecrets(t *testing.T) {
 		"devices: {http: [{url: 'http://me:SECRET?SECRET@h/mcp'}]}\n",
 		"devices: {http: [{url: 'http://h/mcp?token=SECRET'}]}\n",
 		"devices: {http: [{url: 'ftp://me:SECRET@h/mcp'}]}\n",
+		"devices: {mqtt: [{url: 'mqtt://me:SECRET@h'}]}\n",
+		"devices: {mqtt: [{url: 'mqtt:me:SECRET@h'}]}\n",
+		"devices: {mqtt: [{url: 'mqtt://h?password=SECRET'}]}\n",
+		"devices: {mqtt: [{url: 'mqtt://h', user: a, password: SECRET, password_file: x}]}\n",
+		"devices: {mqtt: [{url: 'mqtt://h', user: a, pasword: SECRET}]}\n",
+		"devices: {mqtt: [{url: 'mqtt://h', password: SECRET}]}\n",
 		"cluster: {mode: join, servers: ['me:SECRET@h:4222']}\n",
 		"cluster: {mode: join, servers: ['nats://me:SECRET/@h:4222']}\n",
 		"cluster: {mode: join, servers: ['nats://me:SECRET@']}\n",
@@ -73,7 +79,7 @@ func TestValuesHideSecrets(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ferrule.yaml")
 	write(t, path, strings.ReplaceAll(`
 auth: {tokens: [{name: a, token: SECRET}]}
-devices: {http: [{url: 'http://h/mcp', token: SECRET}]}
+devices: {http: [{url: 'http://h/mcp', token: SECRET}], mqtt: [{url: 'mqtt://h', user: a, password: SECRET}]}
 endpoints: [{name: a, url: 'wss://me:SECRET@h/?token=SECRET'}]
 `, "SECRET", secret))
 	c, err := config.Load(path)
@@ -88,7 +94,7 @@ endpoints: [{name: a, url: 'wss://me:SECRET@h/?token=SECRET'}]
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tokens.Verify(t.Context(), secret, identity.Request{}); err != nil || c.HTTP(nil).Devices[0].Token != secret || !strings.Contains(endpoints[0].URL.Reveal(), secret) {
+	if _, err := tokens.Verify(t.Context(), secret, identity.Request{}); err != nil || c.HTTP(nil).Devices[0].Token != secret || c.Brokers()[0].Client().Password.Reveal() != secret || !strings.Contains(endpoints[0].URL.Reveal(), secret) {
 		t.Errorf("a secret is lost: %v", err)
 	}
 	asJSON, err := json.Marshal(c)
@@ -99,7 +105,7 @@ endpoints: [{name: a, url: 'wss://me:SECRET@h/?token=SECRET'}]
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range []string{fmt.Sprintf("%v %+v %#v", c, c, c), fmt.Sprintf("%+v %#v", endpoints, tokens), string(asJSON), string(asYAML)} {
+	for _, text := range []string{fmt.Sprintf("%v %+v %#v", c, c, c), fmt.Sprintf("%+v %#v %+v", endpoints, tokens, c.Brokers()[0].Client()), string(asJSON), string(asYAML)} {
 		if strings.Contains(text, secret) {
 			t.Errorf("shows the secret: %s", text)
 		}

@@ -143,6 +143,7 @@ func (d *Doctor) Examine(ctx context.Context) []Finding {
 		{"gateway", "running", d.running},
 		{"gateway", "nodes", d.nodes},
 		{"gateway", "endpoints", d.endpoints},
+		{"gateway", "brokers", d.brokers},
 		{"gateway", "history", d.history},
 		{"gateway", "http", d.http},
 		{"ports", "port", d.ports},

@@ -325,6 +325,8 @@ func TestEndpoints(t *testing.T) {
 	d := &Doctor{gateway: gatewayState{status: builtin.StatusOutput{Endpoints: []string{"home is disconnected from ws://h/mcp/ since 14:02:10: it is gone"}}}}
 	wantLines(t, "away", d.endpoints(t.Context()), "wrong endpoints: home is disconnected from ws://h/mcp/ since 14:02:10: it is gone")
 	wantLines(t, "connected", (&Doctor{}).endpoints(t.Context()))
+	d.gateway.status.Brokers = []string{"broker home at mqtt://h:1883 is not connected since 14:02:10: connection refused"}
+	wantLines(t, "unreachable", d.brokers(t.Context()), "wrong brokers: broker home at mqtt://h:1883 is not connected since 14:02:10: connection refused")
 }
 
 func TestHTTP(t *testing.T) {

@@ -160,6 +160,18 @@ func (d *Doctor) endpoints(context.Context) []Finding {
 	return all
 }
 
+// brokers lists what is wrong with the gateway's MQTT brokers.
+func (d *Doctor) brokers(context.Context) []Finding {
+	var all []Finding
+	for _, problem := range d.gateway.status.Brokers {
+		all = append(all, Finding{
+			Check: "brokers", State: Wrong, Found: problem,
+			Next: "agents do not see all devices there. The gateway keeps trying; see docs/how-to/zigbee2mqtt.md",
+		})
+	}
+	return all
+}
+
 // history tells if what devices measure is not recorded.
 func (d *Doctor) history(context.Context) []Finding {
 	why := d.gateway.status.NotRecording

@@ -96,6 +96,9 @@ func (d *Doctor) exposedSecrets(cfg config.Config) (all []Finding) {
 	for _, h := range cfg.Devices.HTTP {
 		files = append(files, h.File)
 	}
+	for _, b := range cfg.Devices.MQTT {
+		files = append(files, b.PasswordFile, b.Key)
+	}
 	var open []string
 	for _, file := range files {
 		if info, err := os.Stat(file); err == nil && info.Mode().Perm()&0o007 != 0 {

@@ -131,23 +131,23 @@ func (s *Session) wait(t *tool, c *entity.Command) *waiting {
 	defer s.mu.Unlock()
 	w := &waiting{window: cmp.Or(max(c.Window, 0), defaultWindow), heard: never, changed: never, wake: make(chan struct{}, 1)}
 	now := time.Since(s.began)
-	add := func(name string, matches func(entity.Value) bool) bool {
+	add := func(name string, matches func(entity.Value) bool, fresh bool) bool {
 		i := slices.IndexFunc(s.states, func(st state) bool { return st.entity == t.entity && st.local == name })
 		if i < 0 {
 			return false
 		}
 		want := want{state: i, matches: matches}
-		if v, _, reason := s.states[i].current(now); reason == "" && !s.states[i].retained && !s.states[i].Secret {
+		if v, _, reason := s.states[i].current(now); reason == "" && !fresh && !s.states[i].retained && !s.states[i].Secret {
 			want.before = v
 		}
 		w.wants = append(w.wants, want)
 		return true
 	}
 	for _, e := range c.Expect {
-		add(e.State, e.Matches)
+		add(e.State, e.Matches, e.Fresh)
 	}
 	if c.Rest != "" {
-		w.rests = slices.ContainsFunc(w.wants, func(want want) bool { return s.states[want.state].local == c.Rest }) || add(c.Rest, nil)
+		w.rests = slices.ContainsFunc(w.wants, func(want want) bool { return s.states[want.state].local == c.Rest }) || add(c.Rest, nil, false)
 	}
 	s.waiting = w
 	return w

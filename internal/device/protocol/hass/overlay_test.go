@@ -19,12 +19,11 @@ func TestOverlayEffects(t *testing.T) {
 	set := overlay.NewSet(file)
 	for want, classes := range map[string]string{
 		"endangers": `lock.unlock lock.open cover.garage.open cover.gate.close cover.door.position cover.window.tilt valve.open valve.gas.open valve.position
-			alarm_control_panel.disarm alarm_control_panel.trigger siren.on lawn_mower.start_mowing water_heater.temperature water_heater.mode water_heater.power
+			alarm_control_panel.disarm alarm_control_panel.trigger siren.on lawn_mower.start water_heater.temperature water_heater.mode water_heater.power
 			button.restart.press button.update.press`,
 		"endangers user_only": "update.install update.firmware.install",
 		"changes idempotent": `switch.set switch.outlet.set light.set cover.open cover.blind.close cover.position cover.stop cover.garage.stop valve.stop valve.gas.stop
-			lock.lock valve.close valve.gas.close alarm_control_panel.arm_home alarm_control_panel.arm_away alarm_control_panel.arm_night alarm_control_panel.arm_vacation
-			alarm_control_panel.arm_custom_bypass siren.off climate.temperature climate.mode fan.set fan.percentage humidifier.set humidifier.dehumidifier.humidity
+			lock.lock valve.close valve.gas.close alarm_control_panel.arm siren.off climate.temperature climate.mode fan.set fan.percentage humidifier.set humidifier.dehumidifier.target_humidity
 			number.set number.temperature.set select.set text.set date.set time.set datetime.set scene.activate vacuum.stop lawn_mower.pause`,
 		"changes": "button.press button.identify.press notify.send infrared.send vacuum.start vacuum.locate light.effect light.x.effect",
 	} {

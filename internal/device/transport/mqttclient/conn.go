@@ -112,8 +112,9 @@ func (c *Conn) leave(will bool) {
 // receive decodes packets and dispatches messages until the connection ends.
 func (c *Conn) receive() {
 	for {
-		first, body, err := readFrame(c.frames)
-		if errors.Is(err, errTooLong) && c.Version() == version4 && first>>4 == publish {
+		// MQTT 5 announces the limit; in 3.1.1 a broker cannot know it.
+		first, body, err := readFrame(c.frames, c.Version() == version4)
+		if errors.Is(err, errTooLong) && c.Version() == version4 {
 			c.log.Warn("skipped a message that is too long", "limit", maxPacket)
 			continue
 		}

@@ -19,7 +19,10 @@ var errLost = errors.New("the connection to the broker is lost")
 var errVersion = errors.New("the broker does not speak this version of MQTT")
 
 // errSilent means that the broker closed the connection instead of answering CONNECT.
-var errSilent = errors.New("the broker closed the connection without an answer. If it expects TLS, use mqtts://")
+var errSilent = errors.New("the broker closed the connection without an answer")
+
+// errForeign means that something else answered CONNECT.
+var errForeign = errors.New("what answers there is not an MQTT broker: check the port in url")
 
 // clean makes a text of the broker or of a device safe to show.
 func clean(s string) string { return ferrule.Clean(s, 200) }
@@ -136,6 +139,8 @@ func dialError(host, address string, err error) error {
 		return fmt.Errorf("the certificate of %s has expired or is not valid yet: renew it, and check the clocks", clean(address))
 	case errors.As(err, &record):
 		return fmt.Errorf("%s does not speak TLS: use mqtt:// or the port for TLS", clean(address))
+	case isClosed(err):
+		return fmt.Errorf("%s closed the connection when TLS began: check that its port is one for TLS. It may want a certificate of this client: set cert and key", clean(address))
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return fmt.Errorf("no answer from %s: check url, the network and firewalls", clean(address))
 	}
@@ -147,10 +152,15 @@ func dialError(host, address string, err error) error {
 func lostError(err error) error {
 	var alert tls.AlertError
 	switch {
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+	case isClosed(err):
 		return errors.New("the broker closed the connection")
 	case errors.As(err, &alert):
 		return fmt.Errorf("the broker refused TLS (%v): it may want a certificate of this client. Set cert and key", alert)
 	}
 	return err
+}
+
+// isClosed reports whether the peer ended a connection.
+func isClosed(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }

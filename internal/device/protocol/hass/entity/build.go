@@ -41,7 +41,8 @@ func newBuilder(e *discovery.Entity) *builder {
 		b.name = toolName(e.Component)
 	}
 	b.label = strings.ReplaceAll(b.name, "_", " ")
-	b.secret = secretName(b.name) || e.Options.Text("mode", "") == "password"
+	onOff := e.Component == "switch" || e.Component == "binary_sensor"
+	b.secret = secretName(b.name) && !onOff || e.Options.Text("mode", "") == "password"
 	b.out.Disabled = !e.Options.Bool("enabled_by_default", true)
 	return b
 }
@@ -63,8 +64,8 @@ func toolName(s string) string {
 	return strings.TrimRight(string(name), "_")
 }
 
-// secrets matches names of states that open something.
-var secrets = regexp.MustCompile(`(?i)(^|_)(pin|pins|pin_?codes?|pass_?(word|code|key|phrase)s?|user_?codes?|credentials?|secrets?)(_|$)`)
+// secrets matches names of values that open something.
+var secrets = regexp.MustCompile(`(?i)pin_?code|pass_?(word|code|phrase)|(^|_)(user|admin|master|action|access|door|lock|unlock|entry|alarm|pairing|key)_?codes?(_|$)|(^|_)(pin|credential|secret|wifi_config)s?(_?\d+)?$`)
 
 // secretName reports whether the value of something with this name is kept secret.
 func secretName(name string) bool { return secrets.MatchString(name) }
@@ -208,7 +209,7 @@ func (b *builder) stateFrom(s State, topic, text string) string {
 	if s.Text == "" {
 		s.Text = strings.ReplaceAll(s.Name, "_", " ")
 	}
-	if b.secret || secretName(s.Name) {
+	if b.secret {
 		s.Secret, s.Signal = true, false
 	}
 	b.out.States = append(b.out.States, s)

@@ -127,9 +127,9 @@ func (b *builder) moves(m mover) {
 		}
 		return expectation(m.state, is(name))
 	}
-	stopped := expectation(m.state, resting)
+	stopped := fresh(expectation(m.state, resting))
 	if m.state == "" {
-		stopped = expectation(m.position, func(Value) bool { return true })
+		stopped = fresh(expectation(m.position, func(Value) bool { return true }))
 	}
 	for _, a := range []struct {
 		verb, usual, text string
@@ -148,12 +148,15 @@ func (b *builder) moves(m mover) {
 		if payload == nil {
 			payload, more = b.Options.Text("payload_"+a.verb, a.usual), nil
 		}
-		to, rest, confirm := m.to, m.position, a.confirm
+		to, rest, confirm, moves := m.to, m.position, a.confirm, travel
+		if a.verb == "stop" {
+			moves = window // it must not stop something later
+		}
 		b.tool(action{
 			suffix: a.verb, verb: a.verb, text: a.text, senders: []*sender{to},
 			command: func(map[string]any) (Command, error) {
 				c, err := single(to, payload, more, confirm)
-				return movement(c, err, rest)
+				return movement(c, err, rest, moves)
 			},
 		})
 	}
@@ -172,7 +175,7 @@ func (b *builder) moveTo(name, text string, to *sender, r positions, state strin
 				"tilt_min": plain(r.closed), "tilt_max": plain(r.open),
 			}
 			c, err := single(to, plain(r.value(percent)), more, expectation(state, r.near(percent)))
-			return movement(c, err, state)
+			return movement(c, err, state, travel)
 		},
 	})
 }

@@ -239,9 +239,7 @@ func (b *builder) lightTools(l *light, effects string, senders []*sender, publis
 		}
 		args = append(args, property{name: "color", optional: true, schema: map[string]any{"oneOf": either}})
 	}
-	if len(args) == 1 {
-		args[0].optional = false
-	}
+	args[0].optional = len(args) > 1
 	b.tool(action{
 		verb: "set", text: "Switches " + b.label + " on or off and sets how it shines.", args: args, senders: senders,
 		command: func(args map[string]any) (Command, error) {
@@ -253,7 +251,9 @@ func (b *builder) lightTools(l *light, effects string, senders []*sender, publis
 			return Command{Publish: messages, Expect: l.confirm(c), Window: window}, err
 		},
 	})
-	b.out.Tools[len(b.out.Tools)-1].Input = atLeastOne(object(args...))
+	if args[0].optional {
+		b.out.Tools[len(b.out.Tools)-1].Input = atLeastOne(object(args...))
+	}
 	if effects == "" {
 		return
 	}
@@ -264,7 +264,7 @@ func (b *builder) lightTools(l *light, effects string, senders []*sender, publis
 		command: func(args map[string]any) (Command, error) {
 			effect, _ := argText(args, "effect")
 			messages, err := publish(change{on: true, effect: effect})
-			return Command{Publish: messages, Expect: expectation(l.effectState, is(effect)), Window: window}, err
+			return Command{Publish: messages, Expect: fresh(expectation(l.effectState, is(effect))), Window: window}, err
 		},
 	})
 }

@@ -97,11 +97,11 @@ func (b *builder) alarm() {
 		payloads[action] = b.Options.Text("payload_"+action, strings.ToUpper(action))
 	}
 	if len(modes) > 0 {
-		// While people leave, most panels say arming, or pending. That is all they say
-		// within the time of a call.
+		// While people leave, most panels say arming. That is all they say within the time
+		// of a call.
 		b.panelTool(p, "arm", "Arms "+b.label+".", []property{enumArg("mode", "", modes)}, func(args map[string]any) (string, func(Value) bool) {
 			mode, _ := argText(args, "mode")
-			return payloads["arm_"+mode], is("armed_"+mode, "arming", "pending")
+			return payloads["arm_"+mode], is("armed_"+mode, "arming")
 		})
 	}
 	b.panelTool(p, "disarm", "Disarms "+b.label+".", nil, func(map[string]any) (string, func(Value) bool) {
@@ -109,7 +109,7 @@ func (b *builder) alarm() {
 	})
 	if b.can("trigger") {
 		b.panelTool(p, "trigger", "Sets off the alarm of "+b.label+".", nil, func(map[string]any) (string, func(Value) bool) {
-			return payloads["trigger"], is("triggered", "pending")
+			return payloads["trigger"], is("triggered")
 		})
 	}
 }

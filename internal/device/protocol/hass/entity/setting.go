@@ -158,13 +158,21 @@ func expectation(state string, matches func(Value) bool) []Expectation {
 	return []Expectation{{State: state, Matches: matches}}
 }
 
+// fresh marks expectations that only what is heard after the command meets.
+func fresh(all []Expectation) []Expectation {
+	for i := range all {
+		all[i].Fresh = true
+	}
+	return all
+}
+
 // travel is how long covers and valves may move.
 const travel = 60 * time.Second
 
 // movement returns a command for something that moves until the position rests.
-func movement(c Command, err error, rest string) (Command, error) {
+func movement(c Command, err error, rest string, within time.Duration) (Command, error) {
 	if len(c.Expect) > 0 {
-		c.Window, c.Rest = travel, rest
+		c.Window, c.Rest = within, rest
 	}
 	return c, err
 }

@@ -1,0 +1,212 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/ferrulehq/ferrule/internal/device/transport"
+	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
+)
+
+// brokers connects to the configured MQTT brokers. Each has one connection, which all parts
+// share:
+//
+//	client --+-- hub: devices that describe themselves by discovery messages
+//	         +-- more connectors, see connectors
+//	         +-- serve: this gateway as a server for agents on the broker
+type brokers struct {
+	log *slog.Logger
+	// serve offers this gateway on a broker until ctx ends; nil if nothing does. It must
+	// be set before Watch.
+	serve func(ctx context.Context, cfg config.Broker, client *mqttclient.Client) error
+
+	mu      sync.Mutex
+	wanted  []config.Broker
+	changed chan struct{} // has an element if wanted changed
+	running map[string]*broker
+}
+
+// broker is a broker that is in use.
+type broker struct {
+	cfg    config.Broker
+	client *mqttclient.Client
+	hub    hub
+	stop   context.CancelFunc
+	done   chan struct{} // closed when everything has ended
+
+	mu     sync.Mutex
+	groups map[string]bool // that were reported
+	failed error           // why a part ended
+}
+
+// hub finds the devices on a broker that describe themselves.
+type hub interface {
+	transport.Connector
+	// Problem says what is wrong with what the broker delivers, and what helps; "" if
+	// nothing is.
+	Problem() string
+}
+
+func newBrokers(all []config.Broker, log *slog.Logger) *brokers {
+	return &brokers{log: log, wanted: all, changed: make(chan struct{}, 1), running: make(map[string]*broker)}
+}
+
+// set replaces the brokers. One whose settings are the same stays connected.
+func (b *brokers) set(all []config.Broker) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.wanted = all
+	select {
+	case b.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Watch implements transport.Connector. The gateway goes on if a broker cannot be reached;
+// its status says so.
+func (b *brokers) Watch(ctx context.Context, update func(group string, all []transport.Sighting)) error {
+	var one sync.Mutex
+	report := func(group string, all []transport.Sighting) {
+		one.Lock()
+		defer one.Unlock()
+		update(group, all)
+	}
+	defer func() {
+		for _, ended := range b.take(func(config.Broker) bool { return false }) {
+			ended.end()
+		}
+	}()
+	for {
+		b.mu.Lock()
+		wanted := b.wanted
+		b.mu.Unlock()
+		for _, ended := range b.take(func(cfg config.Broker) bool { return slices.Contains(wanted, cfg) }) {
+			ended.end()
+			for group := range ended.groups {
+				report(group, nil)
+			}
+		}
+		for _, cfg := range wanted {
+			b.start(ctx, cfg, report)
+		}
+		select {
+		case <-b.changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// take removes and returns the brokers that are not kept.
+func (b *brokers) take(keep func(config.Broker) bool) (ended []*broker) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for name, r := range b.running {
+		if !keep(r.cfg) {
+			ended = append(ended, r)
+			delete(b.running, name)
+		}
+	}
+	return ended
+}
+
+// start connects to a broker, unless it is in use.
+func (b *brokers) start(ctx context.Context, cfg config.Broker, report func(string, []transport.Sighting)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.running[cfg.Name] != nil {
+		return
+	}
+	log := b.log.With("broker", cfg.Name)
+	ctx, stop := context.WithCancel(ctx)
+	client := mqttclient.New(cfg.Client(), log)
+	r := &broker{cfg: cfg, client: client, hub: newHub(cfg, client, log), stop: stop, done: make(chan struct{}), groups: make(map[string]bool)}
+	b.running[cfg.Name] = r
+	parts := []func(context.Context) error{client.Run}
+	for _, c := range r.connectors() {
+		parts = append(parts, func(ctx context.Context) error { return c.Watch(ctx, r.remember(report)) })
+	}
+	if cfg.Offer != "" && b.serve != nil {
+		parts = append(parts, func(ctx context.Context) error { return b.serve(ctx, cfg, client) })
+	}
+	go r.run(ctx, parts, log)
+}
+
+// connectors returns what finds devices on the broker. All use its client.
+func (r *broker) connectors() []transport.Connector {
+	return []transport.Connector{r.hub}
+}
+
+// run runs all parts until ctx ends. If one fails, the others go on.
+func (r *broker) run(ctx context.Context, parts []func(context.Context) error, log *slog.Logger) {
+	defer close(r.done)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for _, part := range parts {
+		wg.Go(func() {
+			if err := part(ctx); err != nil && ctx.Err() == nil {
+				log.Error("a part of the broker's connection ended", "err", err)
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				r.failed = errors.Join(r.failed, err)
+			}
+		})
+	}
+}
+
+// remember passes reports on and remembers their groups, so that they can be cleared.
+func (r *broker) remember(report func(string, []transport.Sighting)) func(string, []transport.Sighting) {
+	return func(group string, all []transport.Sighting) {
+		r.mu.Lock()
+		r.groups[group] = true
+		r.mu.Unlock()
+		report(group, all)
+	}
+}
+
+// end disconnects from the broker. Nothing is reported after it.
+func (r *broker) end() {
+	r.stop()
+	<-r.done
+}
+
+// problems says what is wrong with brokers, in the order of their names.
+func (b *brokers) problems() (all []string) {
+	b.mu.Lock()
+	running := make([]*broker, 0, len(b.running))
+	for _, r := range b.running {
+		running = append(running, r)
+	}
+	b.mu.Unlock()
+	slices.SortFunc(running, func(a, b *broker) int { return strings.Compare(a.cfg.Name, b.cfg.Name) })
+	for _, r := range running {
+		if text := r.problem(); text != "" {
+			all = append(all, "broker "+r.cfg.Name+" "+text)
+		}
+	}
+	return all
+}
+
+// problem says what is wrong with a broker; "" if nothing is.
+func (r *broker) problem() string {
+	r.mu.Lock()
+	failed := r.failed
+	r.mu.Unlock()
+	state := r.client.State()
+	switch {
+	case failed != nil:
+		return fmt.Sprintf("at %s cannot be used: %v", r.cfg.URL, failed)
+	case !state.Connected && state.Reason == "":
+		return "" // it has just been started
+	case !state.Connected:
+		return fmt.Sprintf("at %s is not connected since %s: %s", r.cfg.URL, ferrule.FormatTime(state.Since), state.Reason)
+	}
+	return r.hub.Problem()
+}

@@ -1,0 +1,160 @@
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// Broker is an MQTT broker with devices that describe themselves there.
+type Broker struct {
+	// URL is mqtt://HOST[:PORT], or mqtts:// for TLS.
+	URL string `yaml:"url"`
+	// Name is part of the addresses of its devices. The default is made from the URL.
+	Name string `yaml:"name"`
+	User string `yaml:"user"`
+	// Password is the password; PasswordFile names a file with it.
+	Password     ferrule.Secret `yaml:"password"`
+	PasswordFile string         `yaml:"password_file"`
+	CA           string         `yaml:"ca"`
+	Cert         string         `yaml:"cert"`
+	Key          string         `yaml:"key"`
+	// Adopt says which of its devices are adopted when they are found.
+	Adopt string `yaml:"adopt"`
+	// Prefix is that of discovery topics.
+	Prefix string `yaml:"prefix"`
+	// Settings lets agents change settings of devices, not only what they are for.
+	Settings bool `yaml:"settings"`
+	// Disabled includes what publishers mark as disabled.
+	Disabled bool `yaml:"disabled"`
+	// Offer is the name under which this gateway offers itself to agents on the broker,
+	// such as ferrule/home; empty if it does not.
+	Offer string `yaml:"offer"`
+}
+
+// The values of Broker.Adopt. Sensors are devices on which nothing can be changed.
+const (
+	AdoptNone    = "none"
+	AdoptSensors = "sensors"
+	AdoptAll     = "all"
+)
+
+// Brokers returns the brokers with defaults filled in, and with the port in the URL.
+func (c Config) Brokers() []Broker {
+	all := slices.Clone(c.Devices.MQTT)
+	for i := range all {
+		all[i] = all[i].withDefaults()
+	}
+	return all
+}
+
+func (b Broker) withDefaults() Broker {
+	b.Adopt, b.Prefix = cmp.Or(b.Adopt, AdoptSensors), cmp.Or(b.Prefix, "homeassistant")
+	if u, err := url.Parse(b.URL); err == nil {
+		port := cmp.Or(u.Port(), brokerPorts[u.Scheme])
+		b.URL = u.Scheme + "://" + net.JoinHostPort(u.Hostname(), port)
+		b.Name = cmp.Or(b.Name, ferrule.Slug(u.Hostname()+"-"+port))
+	}
+	return b
+}
+
+// brokerPorts are the default ports by the scheme of a URL.
+var brokerPorts = map[string]string{"mqtt": "1883", "mqtts": "8883"}
+
+// Local reports whether the broker is on this machine, so that others have another one at
+// this address.
+func (b Broker) Local() bool {
+	u, err := url.Parse(b.URL)
+	return err == nil && isLoopback(u.Hostname())
+}
+
+// Client returns the config of the connection.
+func (b Broker) Client() mqttclient.Config {
+	out := mqttclient.DefaultConfig()
+	out.URL, out.User, out.Password, out.PasswordFile = b.URL, b.User, b.Password, b.PasswordFile
+	out.CA, out.Cert, out.Key = b.CA, b.Cert, b.Key
+	return out
+}
+
+// checkBrokers checks devices.mqtt.
+func (c Config) checkBrokers() error {
+	names := make(map[string]bool)
+	for i, b := range c.Devices.MQTT {
+		if err := b.check(); err != nil {
+			return fmt.Errorf("devices.mqtt[%d].%w", i, err)
+		}
+		name := b.withDefaults().Name
+		if names[name] {
+			return fmt.Errorf("devices.mqtt[%d].name: %q is the name of another broker", i, name)
+		}
+		names[name] = true
+	}
+	return nil
+}
+
+// check returns the first problem of a broker, starting with the key.
+func (b Broker) check() error {
+	if err := checkBrokerURL(b.URL); err != nil {
+		return fmt.Errorf("url: %w", err)
+	}
+	if b.Name != "" {
+		if err := ferrule.CheckID(b.Name); err != nil {
+			return fmt.Errorf("name: %w", err)
+		}
+	}
+	secure := strings.HasPrefix(b.URL, "mqtts:")
+	switch {
+	case b.Password != "" && b.PasswordFile != "":
+		return errors.New("password_file: must not be set together with password")
+	case b.User == "" && (b.Password != "" || b.PasswordFile != ""):
+		return errors.New("user: must be set if there is a password")
+	case !secure && b.CA != "":
+		return errors.New("ca: needs a url with mqtts")
+	case !secure && b.Cert != "":
+		return errors.New("cert: needs a url with mqtts")
+	case (b.Cert == "") != (b.Key == ""):
+		return errors.New("cert: must be set together with key")
+	case !slices.Contains([]string{"", AdoptNone, AdoptSensors, AdoptAll}, b.Adopt):
+		return fmt.Errorf("adopt: must be none, sensors or all, got %q", b.Adopt)
+	}
+	for key, topic := range map[string]string{"prefix": b.Prefix, "offer": b.Offer} {
+		if err := checkTopic(topic); err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+	}
+	return b.Client().Check()
+}
+
+func checkBrokerURL(text string) error {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || brokerPorts[u.Scheme] == "" || u.Hostname() == "" && u.User == nil:
+		return fmt.Errorf("must be mqtt://HOST[:PORT] or mqtts://HOST[:PORT], got %q", ferrule.MaskURL(text))
+	case u.User != nil:
+		return errors.New("must not contain a user or a password; use the keys user and password_file")
+	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
+		return fmt.Errorf("must end after the port, got %q", ferrule.MaskURL(text))
+	}
+	return nil
+}
+
+// checkTopic returns an error if a text cannot begin a topic. It may be empty.
+func checkTopic(topic string) error {
+	const limit = 128
+	switch {
+	case len(topic) > limit:
+		return fmt.Errorf("must have at most %d characters", limit)
+	case ferrule.Clean(topic, limit) != topic || strings.ContainsAny(topic, "+#\t\n"):
+		return errors.New("must be a topic without + and #")
+	case topic != strings.Trim(topic, "/") || strings.HasPrefix(topic, "$"):
+		return errors.New("must not begin with $ or /, and not end with /")
+	}
+	return nil
+}
