@@ -94,3 +94,5 @@ func publishAll(t *testing.T, broker *mosquitto.Broker, messages []zigbee.Messag
 	close(next)
 	senders.Wait()
 }
+
+func goroutines() int { return runtime.NumGoroutine() }
