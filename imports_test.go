@@ -295,7 +295,7 @@ var importRules = map[string]importRule{
 			"internal/ops/config", "internal/ops/localca", "internal/ops/telemetry", "internal/schema",
 			"internal/mcphttp", "internal/ratelimit",
 		},
-		tests: []string{"internal/testenv/wait"},
+		tests: []string{"internal/testenv/mosquitto", "internal/testenv/wait"},
 	},
 	"cmd/ferrule": {
 		own: []string{
