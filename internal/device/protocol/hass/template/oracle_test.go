@@ -90,9 +90,9 @@ type rendering struct {
 	Payload  *string        `json:"payload,omitempty"`
 }
 
-// python returns an interpreter that has Jinja2. The one of the distribution may not be the
+// interpreter returns a Python that has Jinja2. The one of the distribution may not be the
 // first in the path.
-func python(t *testing.T) string {
+func interpreter(t *testing.T) string {
 	t.Helper()
 	for _, program := range []string{"/usr/bin/python3", "python3"} {
 		if exec.Command(program, "-c", "import jinja2").Run() == nil {
@@ -109,7 +109,7 @@ func python(t *testing.T) string {
 // ask renders all cases with Jinja2. A text is nil if Jinja2 fails.
 func ask(t *testing.T, cases []rendering) []*string {
 	t.Helper()
-	python := python(t)
+	python := interpreter(t)
 	var in bytes.Buffer
 	for _, c := range cases {
 		line, err := json.Marshal(c)
