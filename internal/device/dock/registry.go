@@ -209,7 +209,7 @@ func (r *registry) publishExpected(at *slot) {
 		id = r.newID(s, "")
 	}
 	dev := &ferrule.Device{
-		ID: id, Address: s.Address, Local: s.Local, Transport: s.Transport, Trust: trustOf(s, nil, nil),
+		ID: id, Address: s.Address, Local: s.Local, Hub: s.Hub, Transport: s.Transport, Trust: trustOf(s, nil, nil),
 		State: ferrule.StateOffline, Since: time.Now(), Reason: "connecting",
 	}
 	dev.SetClaims(s.Title, s.Labels)
