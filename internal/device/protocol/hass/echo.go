@@ -109,6 +109,9 @@ func (w *waiting) until() time.Duration {
 	return end // another value may be a step on the way, such as unlocking
 }
 
+// long reports whether the call takes so long that it must make way for others.
+func (w *waiting) long() bool { return w.window > defaultWindow }
+
 // moving reports whether something that must rest still changed shortly before.
 func (w *waiting) moving(now time.Duration) bool {
 	return w.rests && w.changed != never && now-w.changed < settle

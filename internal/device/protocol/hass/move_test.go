@@ -69,6 +69,34 @@ func TestMove(t *testing.T) {
 	})
 }
 
+// TestYield: a call that only watches a blind ends when another call waits, which may be
+// the one that stops it.
+func TestYield(t *testing.T) {
+	bubble(t, blind, nil, func(t *testing.T, r *rig) {
+		time.AfterFunc(3*time.Second, func() { r.session.Yield(true) })
+		start := time.Now()
+		if got := r.result("blind_open", `{}`); got.Confirmed || !strings.Contains(got.Note, "another call") || time.Since(start) != 3*time.Second {
+			t.Errorf("got %+v after %v", got, time.Since(start))
+		}
+		if got := r.result("blind_close", `{}`); got.Confirmed || time.Since(start) != 3*time.Second {
+			t.Errorf("got %+v after %v", got, time.Since(start))
+		}
+		r.session.Yield(false)
+		r.link.later(time.Second, "b", `{"position":50}`)
+		if got := r.result("blind_stop", `{}`); !got.Confirmed {
+			t.Errorf("got %+v", got)
+		}
+		r.published("b/set OPEN", "b/set CLOSE", "b/set STOP")
+	})
+	bubble(t, plug, nil, func(t *testing.T, r *rig) {
+		r.session.Yield(true)
+		r.link.later(time.Second, relay, "ON")
+		if got := r.result("relay", `{"on":true}`); !got.Confirmed {
+			t.Errorf("a short call did not wait: %+v", got)
+		}
+	})
+}
+
 // TestSteps: a state on the way to the one asked for does not end the call.
 func TestSteps(t *testing.T) {
 	o := offer{Configs: []config{{"lock", "x", "front", `{"cmd_t":"l/set","stat_t":"l","dev":{"ids":"x"}}`}}}

@@ -33,6 +33,7 @@ type Session struct {
 	mu      sync.Mutex
 	waiting *waiting // what the call under way waits for; nil if nothing
 	ended   error    // why the link ended; nil before
+	crowded bool     // other callers wait
 }
 
 func newSession(link transport.Link, d *description) *Session {
@@ -45,6 +46,16 @@ func (s *Session) Notify(fn func(method string, params json.RawMessage)) { s.not
 
 // Report implements protocol.Reporter.
 func (s *Session) Report(fn func(at time.Time, measured []ferrule.Measurement)) { s.report = fn }
+
+// Yield implements protocol.Yielder.
+func (s *Session) Yield(waiting bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.crowded = waiting
+	if s.waiting != nil {
+		s.waiting.signal()
+	}
+}
 
 // Run implements protocol.Session.
 func (s *Session) Run(ctx context.Context) error {
