@@ -260,6 +260,7 @@ func (r *registry) admit(at *slot, dev *ferrule.Device, manifest *ferrule.Manife
 	before := r.lastKnown(dev.ID, s, kept)
 	dev.Trust = trustOf(s, before, kept)
 	r.checkEndpoint(s, dev, before, kept)
+	r.adoptKnown(dev)
 	manifest, stored := r.pin(s, dev, manifest, kept, before, c)
 	if before != nil && before.Kind != "" {
 		r.compare(dev, manifest, before)
