@@ -41,12 +41,12 @@ func checkBroker(ctx context.Context, b config.Broker) []Finding {
 	ctx, cancel := context.WithTimeout(ctx, checkTime-lateTime)
 	defer cancel()
 	client := mqttclient.New(b.Client(), slog.New(slog.DiscardHandler))
+	changed := client.Changed() // before it runs: the first change may be the only one
 	running, stop := context.WithCancel(ctx)
 	var tasks sync.WaitGroup
 	tasks.Go(func() { client.Run(running) })
 	defer tasks.Wait()
 	defer stop()
-	changed := client.Changed()
 	select {
 	case <-changed:
 	case <-ctx.Done():

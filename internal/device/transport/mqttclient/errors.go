@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"syscall"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
@@ -129,7 +130,7 @@ func dialError(host, address string, err error) error {
 	switch {
 	case errors.As(err, &dns):
 		return fmt.Errorf("host %s is not known: check url, and the name service of this machine", clean(host))
-	case errors.Is(err, syscall.ECONNREFUSED):
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, wsaConnRefused):
 		return fmt.Errorf("nothing listens at %s: check that the broker runs, and url", clean(address))
 	case errors.As(err, &authority):
 		return fmt.Errorf("the certificate of %s is from an unknown authority: set ca to the file with the certificate of its CA", clean(address))
@@ -160,7 +161,17 @@ func lostError(err error) error {
 	return err
 }
 
+// The numbers of errors on Windows.
+const (
+	wsaConnAborted = syscall.Errno(10053)
+	wsaConnReset   = syscall.Errno(10054)
+	wsaConnRefused = syscall.Errno(10061)
+)
+
+// closed are the errors of a connection that the peer ended.
+var closed = []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, wsaConnReset, wsaConnAborted}
+
 // isClosed reports whether the peer ended a connection.
 func isClosed(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+	return slices.ContainsFunc(closed, func(e error) bool { return errors.Is(err, e) })
 }
