@@ -151,12 +151,12 @@ func dialError(host, address string, err error) error {
 // lostError describes why a connection broke. The library's texts are kept for what is
 // rare.
 func lostError(err error) error {
-	var alert tls.AlertError
+	var alert *net.OpError
 	switch {
 	case isClosed(err):
 		return errors.New("the broker closed the connection")
-	case errors.As(err, &alert):
-		return fmt.Errorf("the broker refused TLS (%v): it may want a certificate of this client. Set cert and key", alert)
+	case errors.As(err, &alert) && alert.Op == "remote error": // as crypto/tls names it
+		return fmt.Errorf("the broker refused TLS (%w). If it wants a certificate of this client, set cert and key", alert.Err)
 	}
 	return err
 }
