@@ -105,7 +105,7 @@ var importRules = map[string]importRule{
 		own:   []string{"internal/ferrule", "internal/device/protocol/hass/discovery", "internal/device/protocol/hass/template"},
 		tests: []string{"internal/testenv/zigbee", "internal/schema", "internal/device/overlay"},
 	},
-	"internal/device/protocol/hass/template": {own: []string{"internal/strictjson"}, tests: []string{"internal/testenv/zigbee"}},
+	"internal/device/protocol/hass/template": {tests: []string{"internal/testenv/zigbee"}},
 	"internal/device/protocol/protocoltest":  {own: []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol", "internal/device/transport/transporttest"}},
 	"internal/device/dock": {
 		own:   []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol", "internal/guard/pinning"},
@@ -295,7 +295,7 @@ var importRules = map[string]importRule{
 			"internal/ops/config", "internal/ops/localca", "internal/ops/telemetry", "internal/schema",
 			"internal/mcphttp", "internal/ratelimit",
 		},
-		tests: []string{"internal/testenv/wait"},
+		tests: []string{"internal/testenv/mosquitto", "internal/testenv/wait"},
 	},
 	"cmd/ferrule": {
 		own: []string{
