@@ -105,7 +105,7 @@ var importRules = map[string]importRule{
 		own:   []string{"internal/ferrule", "internal/device/protocol/hass/discovery", "internal/device/protocol/hass/template"},
 		tests: []string{"internal/testenv/zigbee", "internal/schema", "internal/device/overlay"},
 	},
-	"internal/device/protocol/hass/template": {own: []string{"internal/strictjson"}, tests: []string{"internal/testenv/zigbee"}},
+	"internal/device/protocol/hass/template": {tests: []string{"internal/testenv/zigbee"}},
 	"internal/device/protocol/protocoltest":  {own: []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol", "internal/device/transport/transporttest"}},
 	"internal/device/dock": {
 		own:   []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol", "internal/guard/pinning"},
@@ -225,8 +225,8 @@ var importRules = map[string]importRule{
 	},
 	"internal/ops/audit": {own: []string{"internal/ferrule", "internal/journal", "internal/local/control", "internal/local/datadir"}},
 	"internal/ops/doctor": {
-		own:   []string{"internal/ferrule", "internal/guard/policy", "internal/journal", "internal/agent/builtin", "internal/device/transport/serial", "internal/local/control", "internal/local/datadir", "internal/ops/config", "internal/ops/setup"},
-		tests: []string{"internal/ops/localca", "internal/testenv/source"},
+		own:   []string{"internal/ferrule", "internal/guard/policy", "internal/journal", "internal/agent/builtin", "internal/device/transport", "internal/device/transport/mqttclient", "internal/device/transport/serial", "internal/local/control", "internal/local/datadir", "internal/ops/config", "internal/ops/setup"},
+		tests: []string{"internal/ops/localca", "internal/testenv/mosquitto", "internal/testenv/source"},
 	},
 	"internal/ops/access":        {own: []string{"internal/ferrule", "internal/agent/builtin", "internal/ops/setup"}},
 	"internal/ops/attachment":    {own: []string{"internal/ferrule"}},
@@ -278,6 +278,7 @@ var importRules = map[string]importRule{
 	"internal/testenv/uno":          {third: []string{"golang.org/x/sys"}},
 	"internal/testenv/usb":          {tests: []string{"internal/testenv/uno"}},
 	"internal/testenv/wait":         {},
+	"internal/testenv/zigbee":       {own: []string{"internal/testenv/mosquitto", "internal/testenv/wait"}},
 	"internal/ops/config": {
 		own:   []string{"internal/ferrule", "internal/guard/approval", "internal/guard/identity", "internal/guard/issuer", "internal/guard/policy", "internal/cluster", "internal/agent/catalog", "internal/device/dock", "internal/agent/server", "internal/agent/endpoint", "internal/measure/history", "internal/journal", "internal/ops/telemetry", "internal/device/overlay", "internal/pipeline", "internal/measure/poller", "internal/device/transport/inbound", "internal/device/transport/mqtt", "internal/device/transport/mqttclient", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/device/transport/httpclient", "internal/device/transport/websocket", "internal/guard/oauth"},
 		third: []string{"github.com/goccy/go-yaml"},
@@ -302,7 +303,7 @@ var importRules = map[string]importRule{
 			"internal/guard/pinning", "internal/measure/gauges", "internal/measure/history", "internal/measure/query", "internal/ops/access", "internal/ops/arguments", "internal/ops/attachment", "internal/ops/audit", "internal/ops/config", "internal/ops/doctor", "internal/ops/export", "internal/ops/logging", "internal/ops/manpage", "internal/ops/setup", "internal/ops/table", "internal/ops/localca",
 		},
 		third: []string{"github.com/spf13/cobra"},
-		tests: []string{"internal/agent/catalog", "internal/cluster", "internal/device/dock", "internal/device/protocol", "internal/device/protocol/mcpu", "internal/device/protocol/xiaozhi", "internal/device/transport", "internal/device/transport/inbound", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/fleet", "internal/journal", "internal/lifecycle", "internal/measure/poller", "internal/ops/telemetry", "internal/testenv/browser", "internal/testenv/meter", "internal/testenv/screen", "internal/testenv/source", "internal/testenv/wait", "internal/testenv/natscluster", "internal/testenv/lan", "internal/testenv/model", "internal/testenv/mcp/fixtures", "internal/testenv/oidc", "internal/testenv/uno", "thing", "thing/mcpserver", "thing/xiaozhi", "github.com/gobwas/ws", "github.com/nats-io/nats.go", "go.bug.st/serial", "github.com/modelcontextprotocol/go-sdk", "go.opentelemetry.io/proto/otlp", "google.golang.org/protobuf", "internal/guard/identity", "internal/guard/tokens"},
+		tests: []string{"internal/testenv/mosquitto", "internal/testenv/zigbee", "internal/agent/catalog", "internal/cluster", "internal/device/dock", "internal/device/protocol", "internal/device/protocol/mcpu", "internal/device/protocol/xiaozhi", "internal/device/transport", "internal/device/transport/inbound", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/fleet", "internal/journal", "internal/lifecycle", "internal/measure/poller", "internal/ops/telemetry", "internal/testenv/browser", "internal/testenv/meter", "internal/testenv/screen", "internal/testenv/source", "internal/testenv/wait", "internal/testenv/natscluster", "internal/testenv/lan", "internal/testenv/model", "internal/testenv/mcp/fixtures", "internal/testenv/oidc", "internal/testenv/uno", "thing", "thing/mcpserver", "thing/xiaozhi", "github.com/gobwas/ws", "github.com/nats-io/nats.go", "go.bug.st/serial", "github.com/modelcontextprotocol/go-sdk", "go.opentelemetry.io/proto/otlp", "google.golang.org/protobuf", "internal/guard/identity", "internal/guard/tokens"},
 	},
 	"packaging":      {tests: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
 	"packaging/pack": {},

@@ -56,10 +56,12 @@ func (s *Session) Invoke(ctx context.Context, call *ferrule.Call) (*ferrule.Resu
 	if len(command.Publish) == 0 {
 		return nil, ferrule.Errorf(ferrule.Invalid, "these arguments change nothing")
 	}
-	if !s.invoking.TryLock() {
+	select {
+	case s.invoking <- struct{}{}:
+		defer func() { <-s.invoking }()
+	default:
 		return nil, ferrule.Errorf(ferrule.Busy, "%s is busy with another call", call.Device)
 	}
-	defer s.invoking.Unlock()
 	return s.command(ctx, call, t, &command)
 }
 
@@ -131,23 +133,23 @@ func (s *Session) wait(t *tool, c *entity.Command) *waiting {
 	defer s.mu.Unlock()
 	w := &waiting{window: cmp.Or(max(c.Window, 0), defaultWindow), heard: never, changed: never, wake: make(chan struct{}, 1)}
 	now := time.Since(s.began)
-	add := func(name string, matches func(entity.Value) bool) bool {
+	add := func(name string, matches func(entity.Value) bool, fresh bool) bool {
 		i := slices.IndexFunc(s.states, func(st state) bool { return st.entity == t.entity && st.local == name })
 		if i < 0 {
 			return false
 		}
 		want := want{state: i, matches: matches}
-		if v, _, reason := s.states[i].current(now); reason == "" && !s.states[i].retained && !s.states[i].Secret {
+		if v, _, reason := s.states[i].current(now); reason == "" && !fresh && !s.states[i].retained && !s.states[i].Secret {
 			want.before = v
 		}
 		w.wants = append(w.wants, want)
 		return true
 	}
 	for _, e := range c.Expect {
-		add(e.State, e.Matches)
+		add(e.State, e.Matches, e.Fresh)
 	}
 	if c.Rest != "" {
-		w.rests = slices.ContainsFunc(w.wants, func(want want) bool { return s.states[want.state].local == c.Rest }) || add(c.Rest, nil)
+		w.rests = slices.ContainsFunc(w.wants, func(want want) bool { return s.states[want.state].local == c.Rest }) || add(c.Rest, nil, false)
 	}
 	s.waiting = w
 	return w
@@ -208,6 +210,9 @@ func (s *Session) hint() string {
 func (s *Session) left(w *waiting) (time.Duration, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.crowded && w.long() {
+		return 0, s.ended
+	}
 	return w.until() - time.Since(s.began), s.ended
 }
 
@@ -221,6 +226,8 @@ func (s *Session) conclude(call *ferrule.Call, w *waiting, broken error) (*ferru
 	publisher := cmp.Or(s.publisher, "the device's publisher")
 	by := publisher + " reports it; that is not proof that the device moved"
 	switch {
+	case broken == nil && s.crowded && w.long() && w.until() > now:
+		return outcome(false, "", values, "sent, but another call came before the device had finished")
 	case t.met == 0 && t.other == 0 && (t.silent > 0 || broken != nil), broken != nil && t.met < len(w.wants):
 		return nil, s.unanswered(call, w, broken)
 	case t.other > 0 && w.changed == never:

@@ -12,7 +12,6 @@ import (
 	mathrand "math/rand/v2"
 	"net"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -200,10 +199,15 @@ func (c *Client) open(ctx context.Context, codec codec) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn := &Conn{codec: codec, conn: socket, in: newReadAhead(readAheadLimit), out: newQueue(), log: c.log}
-	conn.frames = bufio.NewReaderSize(conn.in, 64<<10)
 	stop := context.AfterFunc(ctx, func() { socket.Close() })
 	defer stop()
+	return c.attach(socket, codec, password)
+}
+
+// attach logs in on a socket.
+func (c *Client) attach(socket net.Conn, codec codec, password string) (*Conn, error) {
+	conn := &Conn{codec: codec, conn: socket, in: newReadAhead(readAheadLimit), out: newQueue(), log: c.log}
+	conn.frames = bufio.NewReaderSize(conn.in, 64<<10)
 	socket.SetDeadline(time.Now().Add(connectTimeout))
 	conn.tasks.Go(func() { conn.in.fill(socket) })
 	answer, err := conn.login(codec.connect(&c.cfg, password, c.keepAlive))
@@ -222,13 +226,20 @@ func (c *Client) open(ctx context.Context, codec codec) (*Conn, error) {
 
 // login sends CONNECT and returns the answer if that is good.
 func (c *Conn) login(connect []byte) (packet, error) {
-	if _, err := c.conn.Write(connect); err != nil {
-		return packet{}, lostError(err)
+	_, err := c.conn.Write(connect)
+	var first byte
+	var body []byte
+	if err == nil {
+		first, body, err = readFrame(c.frames, false)
 	}
-	first, body, err := readFrame(c.frames)
 	switch {
-	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
-		return packet{}, errSilent
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return packet{}, errForeign
+	case isClosed(err):
+		if _, plain := c.conn.(*net.TCPConn); plain {
+			return packet{}, fmt.Errorf("%w. If it expects TLS, use mqtts://", errSilent)
+		}
+		return packet{}, fmt.Errorf("%w. It may want a certificate of this client: set cert and key", errSilent)
 	case isTimeout(err):
 		return packet{}, errors.New("the broker accepted the connection and then said nothing: check the port in url")
 	case err != nil:
@@ -236,7 +247,7 @@ func (c *Conn) login(connect []byte) (packet, error) {
 	}
 	p, err := decode(c.codec, first, body)
 	if err != nil || p.kind != connack {
-		return packet{}, errors.New("what answers there is not an MQTT broker: check the port in url")
+		return packet{}, errForeign
 	}
 	return p, connackError(c.Version(), p)
 }

@@ -78,15 +78,17 @@ func (c *Conn) Version() byte { return c.codec.version() }
 // fail ends the connection. Only the first reason counts.
 func (c *Conn) fail(err error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err != nil || err == nil {
-		return
+	first := c.err == nil && err != nil
+	if first {
+		c.err = err
+		close(c.done)
+		c.in.close()
+		c.out.close()
 	}
-	c.err = err
-	close(c.done)
-	c.conn.Close()
-	c.in.close()
-	c.out.close()
+	c.mu.Unlock()
+	if first {
+		c.conn.Close() // without the lock: TLS may wait for a peer that hangs
+	}
 }
 
 // leave ends the connection in order. A will is published: the client is gone either way.
@@ -112,8 +114,9 @@ func (c *Conn) leave(will bool) {
 // receive decodes packets and dispatches messages until the connection ends.
 func (c *Conn) receive() {
 	for {
-		first, body, err := readFrame(c.frames)
-		if errors.Is(err, errTooLong) && c.Version() == version4 && first>>4 == publish {
+		// MQTT 5 announces the limit; in 3.1.1 a broker cannot know it.
+		first, body, err := readFrame(c.frames, c.Version() == version4)
+		if errors.Is(err, errTooLong) && c.Version() == version4 {
 			c.log.Warn("skipped a message that is too long", "limit", maxPacket)
 			continue
 		}

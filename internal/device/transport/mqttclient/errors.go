@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"syscall"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
@@ -19,7 +20,10 @@ var errLost = errors.New("the connection to the broker is lost")
 var errVersion = errors.New("the broker does not speak this version of MQTT")
 
 // errSilent means that the broker closed the connection instead of answering CONNECT.
-var errSilent = errors.New("the broker closed the connection without an answer. If it expects TLS, use mqtts://")
+var errSilent = errors.New("the broker closed the connection without an answer")
+
+// errForeign means that something else answered CONNECT.
+var errForeign = errors.New("what answers there is not an MQTT broker: check the port in url")
 
 // clean makes a text of the broker or of a device safe to show.
 func clean(s string) string { return ferrule.Clean(s, 200) }
@@ -126,7 +130,7 @@ func dialError(host, address string, err error) error {
 	switch {
 	case errors.As(err, &dns):
 		return fmt.Errorf("host %s is not known: check url, and the name service of this machine", clean(host))
-	case errors.Is(err, syscall.ECONNREFUSED):
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, wsaConnRefused):
 		return fmt.Errorf("nothing listens at %s: check that the broker runs, and url", clean(address))
 	case errors.As(err, &authority):
 		return fmt.Errorf("the certificate of %s is from an unknown authority: set ca to the file with the certificate of its CA", clean(address))
@@ -136,6 +140,8 @@ func dialError(host, address string, err error) error {
 		return fmt.Errorf("the certificate of %s has expired or is not valid yet: renew it, and check the clocks", clean(address))
 	case errors.As(err, &record):
 		return fmt.Errorf("%s does not speak TLS: use mqtt:// or the port for TLS", clean(address))
+	case isClosed(err):
+		return fmt.Errorf("%s closed the connection when TLS began: check that its port is one for TLS. It may want a certificate of this client: set cert and key", clean(address))
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return fmt.Errorf("no answer from %s: check url, the network and firewalls", clean(address))
 	}
@@ -145,12 +151,27 @@ func dialError(host, address string, err error) error {
 // lostError describes why a connection broke. The library's texts are kept for what is
 // rare.
 func lostError(err error) error {
-	var alert tls.AlertError
+	var alert *net.OpError
 	switch {
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+	case isClosed(err):
 		return errors.New("the broker closed the connection")
-	case errors.As(err, &alert):
-		return fmt.Errorf("the broker refused TLS (%v): it may want a certificate of this client. Set cert and key", alert)
+	case errors.As(err, &alert) && alert.Op == "remote error": // as crypto/tls names it
+		return fmt.Errorf("the broker refused TLS (%w). If it wants a certificate of this client, set cert and key", alert.Err)
 	}
 	return err
+}
+
+// The numbers of errors on Windows.
+const (
+	wsaConnAborted = syscall.Errno(10053)
+	wsaConnReset   = syscall.Errno(10054)
+	wsaConnRefused = syscall.Errno(10061)
+)
+
+// closed are the errors of a connection that the peer ended.
+var closed = []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, wsaConnReset, wsaConnAborted}
+
+// isClosed reports whether the peer ended a connection.
+func isClosed(err error) bool {
+	return slices.ContainsFunc(closed, func(e error) bool { return errors.Is(err, e) })
 }

@@ -106,13 +106,13 @@ func (r *readAhead) close() {
 	r.cond.Broadcast()
 }
 
-// errTooLong is the error of readFrame for a packet whose body it skipped.
+// errTooLong is the error of readFrame for a packet over the limit.
 var errTooLong = errors.New("packet too long")
 
 // readFrame reads the first byte and the body of a packet. It allocates no more than
-// maxPacket, whatever length the packet claims. It skips the body of a longer one, and
-// returns errTooLong.
-func readFrame(r *bufio.Reader) (first byte, body []byte, err error) {
+// maxPacket, whatever length the packet claims. The error of a longer one is errTooLong;
+// its body is skipped if skip is set.
+func readFrame(r *bufio.Reader, skip bool) (first byte, body []byte, err error) {
 	if first, err = r.ReadByte(); err != nil {
 		return 0, nil, err
 	}
@@ -129,6 +129,9 @@ func readFrame(r *bufio.Reader) (first byte, body []byte, err error) {
 		if b <= 0x7F {
 			break
 		}
+	}
+	if length > maxPacket && !skip {
+		return first, nil, fmt.Errorf("%w: %d bytes", errTooLong, length)
 	}
 	if length > maxPacket {
 		if n, err := io.CopyN(io.Discard, r, int64(length)); err != nil {

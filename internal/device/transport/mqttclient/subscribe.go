@@ -39,7 +39,9 @@ const exactID = 1
 type entry struct {
 	id      int
 	pattern string
-	subs    []*subscription
+	// asked has what suits all subscriptions: a broker keeps only the last options.
+	asked Filter
+	subs  []*subscription
 }
 
 // subscription is one call of Subscribe.
@@ -66,22 +68,24 @@ func (s *subscriptions) index(filter string) map[string]*entry {
 	return s.exact
 }
 
-// add adds one filter of a subscription. It returns the identifier for the broker.
-func (s *subscriptions) add(filter string, sub *subscription) int {
+// add adds one filter of a subscription. It returns the identifier for the broker, and
+// the filter with the options for all who have it.
+func (s *subscriptions) add(f Filter, sub *subscription) (int, Filter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	index := s.index(filter)
-	e := index[filter]
+	index := s.index(f.Topic)
+	e := index[f.Topic]
 	if e == nil {
-		e = &entry{id: exactID, pattern: filter}
-		if special(filter) {
-			e.id, e.pattern = s.nextID, unshared(filter)
+		e = &entry{id: exactID, pattern: f.Topic, asked: f}
+		if special(f.Topic) {
+			e.id, e.pattern = s.nextID, unshared(f.Topic)
 			s.nextID++
 		}
-		index[filter] = e
+		index[f.Topic] = e
 	}
+	e.asked.QoS, e.asked.NoLocal = max(e.asked.QoS, f.QoS), e.asked.NoLocal && f.NoLocal
 	e.subs = append(e.subs, sub)
-	return e.id
+	return e.id, e.asked
 }
 
 // remove removes one filter of a subscription. It reports whether no other subscription
@@ -179,8 +183,9 @@ func (c *Conn) Subscribe(ctx context.Context, fn func(Message), filters ...Filte
 func (c *Conn) subscribe(ctx context.Context, sub *subscription, batch []Filter) error {
 	c.mu.Lock()
 	var subID int // the same for all filters of a batch
-	for _, f := range batch {
-		subID = c.subs.add(f.Topic, sub) // before the broker knows, so that no message is missed
+	batch = slices.Clone(batch)
+	for i, f := range batch {
+		subID, batch[i] = c.subs.add(f, sub) // before the broker knows, so that no message is missed
 	}
 	if c.limits.noSubIDs {
 		subID = 0

@@ -5,7 +5,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/protocol/hass/discovery"
 )
@@ -58,15 +57,11 @@ func manyOptions(n int) string {
 func TestHostile(t *testing.T) {
 	for name, payload := range hostile(t) {
 		for _, at := range []string{"switch/a", "device/a"} {
-			start := time.Now()
 			m, err := discovery.Parse(topic(t, at), []byte(payload))
 			if err == nil {
 				t.Errorf("%s, %s: got %d entities", name, at, len(m.Entities))
 			} else if text := err.Error(); strings.Contains(text, "secret") || len(text) > 300 {
 				t.Errorf("%s, %s: the error says %q", name, at, text)
-			}
-			if took := time.Since(start); took > 2*time.Second {
-				t.Errorf("%s, %s: took %v", name, at, took)
 			}
 		}
 	}

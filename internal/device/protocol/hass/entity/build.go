@@ -36,14 +36,25 @@ type builder struct {
 }
 
 func newBuilder(e *discovery.Entity) *builder {
-	b := &builder{Entity: e, name: toolName(e.ObjectID), assumed: e.Options.Bool("optimistic", false)}
+	b := &builder{Entity: e, name: toolName(ownPart(e)), assumed: e.Options.Bool("optimistic", false)}
 	if b.name == "" {
 		b.name = toolName(e.Component)
 	}
 	b.label = strings.ReplaceAll(b.name, "_", " ")
-	b.secret = secretName(b.name) || e.Options.Text("mode", "") == "password"
+	onOff := e.Component == "switch" || e.Component == "binary_sensor"
+	b.secret = secretName(b.name) && !onOff || e.Options.Text("mode", "") == "password"
 	b.out.Disabled = !e.Options.Bool("enabled_by_default", true)
 	return b
+}
+
+// ownPart returns the object ID without the node ID in front of it, which some publishers
+// repeat: it identifies the device, and devices of one model have the same tools.
+func ownPart(e *discovery.Entity) string {
+	node := len(e.NodeID)
+	if node == 0 || len(e.ObjectID) < node+2 || !strings.EqualFold(e.ObjectID[:node], e.NodeID) || !strings.ContainsRune("_-", rune(e.ObjectID[node])) {
+		return e.ObjectID
+	}
+	return e.ObjectID[node+1:]
 }
 
 // toolName returns the letters, digits and underscores of a name.
@@ -63,8 +74,8 @@ func toolName(s string) string {
 	return strings.TrimRight(string(name), "_")
 }
 
-// secrets matches names of states that open something.
-var secrets = regexp.MustCompile(`(?i)(^|_)(pin|pins|pin_?codes?|pass_?(word|code|key|phrase)s?|user_?codes?|credentials?|secrets?)(_|$)`)
+// secrets matches names of values that open something.
+var secrets = regexp.MustCompile(`(?i)pin_?code|pass_?(word|code|phrase)|(^|_)(user|admin|master|action|access|door|lock|unlock|entry|alarm|pairing|key)_?codes?(_|$)|(^|_)(pin|credential|secret|wifi_config)s?(_?\d+)?$`)
 
 // secretName reports whether the value of something with this name is kept secret.
 func secretName(name string) bool { return secrets.MatchString(name) }
@@ -167,6 +178,9 @@ func (b *builder) tool(a action) {
 	t.Input = object(a.args...)
 	t.UserOnly = b.Options.Text("entity_category", "") == "config"
 	t.Quarantine = a.quarantine
+	if t.Input == nil && t.Quarantine == "" { // it would take any arguments
+		t.Quarantine = "its arguments cannot be described"
+	}
 	for _, p := range a.args {
 		if p.hidden {
 			t.Secrets = append(t.Secrets, p.name)
@@ -208,7 +222,7 @@ func (b *builder) stateFrom(s State, topic, text string) string {
 	if s.Text == "" {
 		s.Text = strings.ReplaceAll(s.Name, "_", " ")
 	}
-	if b.secret || secretName(s.Name) {
+	if b.secret {
 		s.Secret, s.Signal = true, false
 	}
 	b.out.States = append(b.out.States, s)

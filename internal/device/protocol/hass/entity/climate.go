@@ -18,7 +18,7 @@ func (b *builder) climate() {
 	b.choices("swing_horizontal_mode", "swing_horizontal_mode", "Sets the horizontal swing mode of "+b.label+".", "swing_horizontal_modes", "on", "off")
 	b.choices("preset_mode", "preset_mode", "Sets the preset mode of "+b.label+".", "preset_modes")
 	b.numbers(setting{
-		prefix: "target_humidity", name: "humidity", state: "target_humidity", text: "Sets the humidity that " + b.label + " keeps.",
+		prefix: "target_humidity", name: "target_humidity", text: "Sets the humidity that " + b.label + " keeps.",
 		arg: property{name: "humidity"},
 	}, "%", b.Options.Number("min_humidity", 30), b.Options.Number("max_humidity", 99), 1)
 	b.reads("humidity", "%", "current_humidity_topic", "current_humidity_template")

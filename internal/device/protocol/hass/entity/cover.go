@@ -9,13 +9,14 @@ import (
 // positions is a range of a device that stands for 0 to 100 percent. It may run backwards.
 type positions struct{ closed, open float64 }
 
-// positions reads a range from two options. A range without a width is the usual one.
+// positions reads a range from two options. One that makes no sense is the usual one.
 func (b *builder) positions(closed, open string) positions {
+	const most = 1 << 16
 	p := positions{b.Options.Number(closed, 0), b.Options.Number(open, 100)}
-	if !finite(p.closed, p.open) || p.closed == p.open {
-		return positions{0, 100}
+	if math.Abs(p.closed) <= most && math.Abs(p.open) <= most && math.Abs(p.open-p.closed) >= 1 {
+		return p
 	}
-	return p
+	return positions{0, 100}
 }
 
 // value returns the whole number of the device that is nearest to a percentage.
@@ -98,13 +99,13 @@ func (b *builder) valve() {
 	}
 }
 
+// movements are the numbers of what a cover or a valve says.
+var movements = map[string]float64{"open": 1, "closed": 0}
+
 // toMovement returns the converter of the state of a cover or a valve.
 func (b *builder) toMovement() func(string) (Value, bool) {
-	names := map[string]string{}
-	for _, name := range []string{"stopped", "opening", "closing", "closed", "open"} {
-		names[b.Options.Text("state_"+name, name)] = name
-	}
-	return toNamed(names, map[string]float64{"open": 1, "closed": 0})
+	same := func(name string) string { return name }
+	return toNamed(b.names(same, "open", "closed", "closing", "opening", "stopped"), movements)
 }
 
 // mover is what opens, closes and stops something.
@@ -127,9 +128,9 @@ func (b *builder) moves(m mover) {
 		}
 		return expectation(m.state, is(name))
 	}
-	stopped := expectation(m.state, resting)
+	stopped := fresh(expectation(m.state, resting))
 	if m.state == "" {
-		stopped = expectation(m.position, func(Value) bool { return true })
+		stopped = fresh(expectation(m.position, func(Value) bool { return true }))
 	}
 	for _, a := range []struct {
 		verb, usual, text string
@@ -148,12 +149,15 @@ func (b *builder) moves(m mover) {
 		if payload == nil {
 			payload, more = b.Options.Text("payload_"+a.verb, a.usual), nil
 		}
-		to, rest, confirm := m.to, m.position, a.confirm
+		to, rest, confirm, moves := m.to, m.position, a.confirm, travel
+		if a.verb == "stop" {
+			moves = window // it must not stop something later
+		}
 		b.tool(action{
 			suffix: a.verb, verb: a.verb, text: a.text, senders: []*sender{to},
 			command: func(map[string]any) (Command, error) {
 				c, err := single(to, payload, more, confirm)
-				return movement(c, err, rest)
+				return movement(c, err, rest, moves)
 			},
 		})
 	}
@@ -172,7 +176,7 @@ func (b *builder) moveTo(name, text string, to *sender, r positions, state strin
 				"tilt_min": plain(r.closed), "tilt_max": plain(r.open),
 			}
 			c, err := single(to, plain(r.value(percent)), more, expectation(state, r.near(percent)))
-			return movement(c, err, state)
+			return movement(c, err, state, travel)
 		},
 	})
 }

@@ -65,6 +65,9 @@ type Expectation struct {
 	State string
 	// Matches reports whether the value is what was asked for.
 	Matches func(v Value) bool
+	// Fresh reports that the value has to be heard after the command. That it was so before
+	// says nothing: a cover that is told to stop may be moving without a word.
+	Fresh bool
 }
 
 // State is something that an entity says on a topic.

@@ -16,7 +16,7 @@ func (b *builder) fan() {
 			return plain(speed), within(speeds.percent(speed), 1)
 		},
 	}
-	if !finite(speeds.low, speeds.high) || speeds.low < 0 || speeds.low >= speeds.high {
+	if !(speeds.low >= 0 && speeds.low < speeds.high && speeds.high <= 1<<16) {
 		s.quarantine = "its range of speeds is not valid"
 	}
 	b.setting(s)
@@ -51,7 +51,7 @@ func (r speedRange) toPercent(text string) (Value, bool) {
 func (b *builder) humidifier() {
 	b.main("Switches " + b.label + " on or off.")
 	b.numbers(setting{
-		prefix: "target_humidity", name: "humidity", state: "target_humidity", text: "Sets the humidity that " + b.label + " keeps.",
+		prefix: "target_humidity", name: "target_humidity", text: "Sets the humidity that " + b.label + " keeps.",
 		arg: property{name: "humidity"},
 	}, "%", b.Options.Number("min_humidity", 0), b.Options.Number("max_humidity", 100), 1)
 	b.choices("mode", "mode", "Sets the mode of "+b.label+".", "modes")

@@ -107,8 +107,7 @@ func isMissing(v any) bool { _, ok := v.(missing); return ok }
 
 var methods = map[string]*callable{
 	"get":        {[]string{"key", "default"}, 1, get},
-	"keys":       {nil, 0, func(r *run, of any, _ []any) any { return r.items(of, true) }},
-	"values":     {nil, 0, func(r *run, of any, _ []any) any { return r.items(of, false) }},
+	"keys":       {nil, 0, keys},
 	"lower":      {nil, 0, method(textOf(strings.ToLower))},
 	"upper":      {nil, 0, method(textOf(strings.ToUpper))},
 	"capitalize": {nil, 0, method(textOf(capitalize))},
@@ -233,7 +232,7 @@ func truncate(r *run, of any, args []any) any {
 		r.fail("truncate needs a text")
 	}
 	length, end := r.whole(given(args[0], int64(255))), r.textArg(given(args[2], "..."))
-	leeway := r.whole(given(given(args[3], nil), int64(5)))
+	leeway := r.whole(given(args[3], int64(5)))
 	runes, tail := []rune(r.text(of)), []rune(end)
 	if length < len(tail) || leeway < 0 {
 		r.fail("truncate has a wrong length")
@@ -303,36 +302,29 @@ func length(r *run, of any, _ []any) any {
 // end returns the first or last element.
 func (r *run) end(of any, at int64) any {
 	switch of.(type) {
-	case *object, *dict:
-		of = r.items(of, true)
+	case *object, *dict, view:
+		r.work(of)
+		keys, _ := elements(of)
+		of = list(keys)
 	}
 	if _, ok := size(of); !ok {
 		r.fail("first and last need a text or a list")
 	}
-	if !isMissing(of) {
-		if v, ok := r.element(of, at); ok {
-			return v
-		}
+	if v, ok := r.element(of, at); ok {
+		return v
 	}
 	return missing("an element")
 }
 
-// items returns the keys or values of a mapping as a list.
-func (r *run) items(of any, wantKeys bool) list {
-	if m, ok := of.(missing); ok {
-		panic(failure{missingError(m)})
+func keys(r *run, of any, _ []any) any {
+	switch of := of.(type) {
+	case missing:
+		panic(failure{missingError(of)})
+	case *object, *dict:
+		return view{of}
 	}
-	n, _ := size(of)
-	r.work(of)
-	r.made(min(32*n, maxValue+1))
-	keys, values, ok := items(of)
-	if !ok {
-		r.fail("a method of mappings is called on another value")
-	}
-	if wantKeys {
-		return keys
-	}
-	return values
+	r.fail("keys is called on a value that is not a mapping")
+	return nil
 }
 
 func get(r *run, of any, args []any) any {
@@ -441,16 +433,19 @@ func toInt(r *run, of any, args []any) any {
 		return i
 	}
 	f, ok := r.floatOf(of)
+	if fraction, ok := of.(float64); ok && math.IsInf(fraction, 0) {
+		r.fail("a number is infinite")
+	}
 	if !ok || math.IsNaN(f) || math.IsInf(f, 0) {
 		return r.orDefault("int", args[0])
 	}
-	return r.fromFloat(math.Trunc(f))
+	return fromFloat(math.Trunc(f))
 }
 
 // fromFloat returns a fraction without decimals as a whole number.
-func (r *run) fromFloat(f float64) any {
+func fromFloat(f float64) any {
 	if math.Abs(f) >= 1<<63 {
-		r.fail("a number is too large")
+		return bigInt(strconv.FormatFloat(f, 'f', 0, 64))
 	}
 	return int64(f)
 }
@@ -464,14 +459,25 @@ func round(r *run, of any, args []any) any {
 	if !ok {
 		return r.orDefault("round", args[2])
 	}
+	how := given(args[1], "common")
+	if math.IsInf(f, 0) && (digits == 0 || how != "common") {
+		r.fail("a number is infinite")
+	}
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		if digits == 0 || how == "ceil" || how == "floor" || how == "half" {
+			return r.orDefault("round", args[2])
+		}
+		return f
+	}
+	// Adding 0 removes the sign of -0: Python rounds to a whole number in between.
 	factor := math.Pow10(digits)
-	switch given(args[1], "common") {
+	switch how {
 	case "ceil":
-		f = math.Ceil(f*factor) / factor
+		f = (math.Ceil(f*factor) + 0) / factor
 	case "floor":
-		f = math.Floor(f*factor) / factor
+		f = (math.Floor(f*factor) + 0) / factor
 	case "half":
-		f = math.RoundToEven(f*2) / 2
+		f = (math.RoundToEven(f*2) + 0) / 2
 	default:
 		// The decimal form is exact, so 2.675 becomes 2.67 as in Python.
 		f, _ = strconv.ParseFloat(strconv.FormatFloat(f, 'f', digits, 64), 64)
@@ -479,10 +485,7 @@ func round(r *run, of any, args []any) any {
 	if digits > 0 {
 		return f
 	}
-	if math.IsNaN(f) || math.IsInf(f, 0) {
-		return r.orDefault("round", args[2])
-	}
-	return r.fromFloat(math.Trunc(f))
+	return fromFloat(math.Trunc(f))
 }
 
 func absolute(r *run, of any, _ []any) any {

@@ -112,7 +112,7 @@ func (r *run) work(v any) {
 	switch v := v.(type) {
 	case string:
 		r.step(len(v))
-	case *object, *array, list, *dict:
+	case *object, *array, list, *dict, view:
 		n, _ := size(v)
 		r.step(n << 5)
 	}
@@ -283,7 +283,8 @@ func (x *slice) eval(r *run) any {
 	case *array:
 		return &array{of.members[from:to]}
 	}
-	return missing("a part")
+	r.fail("only a text or a list has parts")
+	return nil
 }
 
 // bound returns an end of a slice, from 0 to n.

@@ -8,10 +8,11 @@ import (
 )
 
 // A payload may be larger than a value that a template makes: some publishers put their
-// whole configuration in one message, and templates read one key of it.
+// whole configuration in one message, and templates read one key of it. Commas bound the
+// number of members.
 const (
 	maxPayload = 1 << 20
-	maxCommas  = 1 << 15
+	maxCommas  = 1 << 14
 )
 
 // document is a payload that is decoded when a template asks for it.

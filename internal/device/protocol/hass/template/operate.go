@@ -42,8 +42,8 @@ func (r *run) order(a, b any) int {
 	}
 	r.work(a)
 	r.work(b)
-	ai, af, aWhole, aNumber := asNumber(a)
-	bi, bf, bWhole, bNumber := asNumber(b)
+	ai, af, aWhole, aNumber := asNumber(inexact(a))
+	bi, bf, bWhole, bNumber := asNumber(inexact(b))
 	as, aText := a.(string)
 	bs, bText := b.(string)
 	switch {
@@ -59,6 +59,15 @@ func (r *run) order(a, b any) int {
 	}
 	r.fail("values of different types cannot be ordered")
 	return 0
+}
+
+// inexact returns a number that is too large for calculations as a fraction.
+func inexact(v any) any {
+	if big, ok := v.(bigInt); ok {
+		f, _ := number(string(big))
+		return f
+	}
+	return v
 }
 
 // equal reports whether two values are equal in Python.
@@ -98,6 +107,9 @@ func (r *run) equal(a, b any, depth int) bool {
 
 // lookup returns the value of a key of a mapping.
 func (r *run) lookup(of, key any) (any, bool) {
+	if !scalar(key) {
+		r.fail("a list or mapping cannot be a key")
+	}
 	switch of := of.(type) {
 	case *object:
 		if s, ok := key.(string); ok {
@@ -125,6 +137,8 @@ func (r *run) contains(of, v any) bool {
 	case *object, *dict:
 		_, ok := r.lookup(of, v)
 		return ok
+	case view:
+		return r.contains(of.of, v)
 	case list, *array:
 		all, _ := elements(of)
 		for _, e := range all {

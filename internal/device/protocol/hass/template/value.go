@@ -9,8 +9,8 @@ import (
 	"unicode"
 )
 
-// Values are nil, bool, int64, float64, bigInt, string, missing, *object, *array, list and
-// *dict.
+// Values are nil, bool, int64, float64, bigInt, string, missing, *object, *array, list,
+// *dict and view.
 type (
 	// bigInt is the digits of a whole number that is too large for an int64.
 	bigInt string
@@ -21,6 +21,8 @@ type (
 	list []any
 	// dict is a mapping that a template made, in the order of its text.
 	dict struct{ keys, values []any }
+	// view is the keys of a mapping.
+	view struct{ of any }
 )
 
 // normal returns the value for a variable that the caller gave.
@@ -118,6 +120,8 @@ func elements(v any) ([]any, bool) {
 		return made, true
 	case missing:
 		return nil, true
+	case view:
+		return elements(v.of)
 	}
 	keys, _, ok := items(v)
 	return keys, ok
@@ -142,6 +146,8 @@ func size(v any) (int, bool) {
 		return len(v.members), true
 	case missing:
 		return 0, true
+	case view:
+		return size(v.of)
 	}
 	return 0, false
 }
@@ -186,7 +192,7 @@ func asNumber(v any) (i int64, f float64, whole, ok bool) {
 // scalar reports whether a value is neither a list nor a mapping.
 func scalar(v any) bool {
 	switch v.(type) {
-	case list, *array, *dict, *object:
+	case list, *array, *dict, *object, view:
 		return false
 	}
 	return true
