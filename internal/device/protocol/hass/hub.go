@@ -89,7 +89,7 @@ type Hub struct {
 	fresh    map[*device]struct{} // devices with configs that are not compressed
 	instance uint64               // the last Instance of any Sighting
 	sequence uint64               // the number of the last new device
-	read     uint32               // number of the current read of all configs
+	read     uint16               // number of the current read of all configs
 	size     int                  // bytes of compressed configs
 	raw      int                  // bytes of others
 	configs  int
@@ -261,6 +261,9 @@ func (h *Hub) hash(parts ...string) uint64 {
 	}
 	return m.Sum64()
 }
+
+// sum returns the hash of a payload.
+func (h *Hub) sum(payload []byte) uint32 { return uint32(maphash.Bytes(h.seed, payload)) }
 
 // refuse notes a message that cannot be used.
 func (h *Hub) refuse(topic, reason string) {
