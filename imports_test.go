@@ -225,8 +225,8 @@ var importRules = map[string]importRule{
 	},
 	"internal/ops/audit": {own: []string{"internal/ferrule", "internal/journal", "internal/local/control", "internal/local/datadir"}},
 	"internal/ops/doctor": {
-		own:   []string{"internal/ferrule", "internal/guard/policy", "internal/journal", "internal/agent/builtin", "internal/device/transport/serial", "internal/local/control", "internal/local/datadir", "internal/ops/config", "internal/ops/setup"},
-		tests: []string{"internal/ops/localca", "internal/testenv/source"},
+		own:   []string{"internal/ferrule", "internal/guard/policy", "internal/journal", "internal/agent/builtin", "internal/device/transport", "internal/device/transport/mqttclient", "internal/device/transport/serial", "internal/local/control", "internal/local/datadir", "internal/ops/config", "internal/ops/setup"},
+		tests: []string{"internal/ops/localca", "internal/testenv/mosquitto", "internal/testenv/source"},
 	},
 	"internal/ops/access":        {own: []string{"internal/ferrule", "internal/agent/builtin", "internal/ops/setup"}},
 	"internal/ops/attachment":    {own: []string{"internal/ferrule"}},
@@ -295,7 +295,7 @@ var importRules = map[string]importRule{
 			"internal/ops/config", "internal/ops/localca", "internal/ops/telemetry", "internal/schema",
 			"internal/mcphttp", "internal/ratelimit",
 		},
-		tests: []string{"internal/testenv/wait"},
+		tests: []string{"internal/testenv/mosquitto", "internal/testenv/wait"},
 	},
 	"cmd/ferrule": {
 		own: []string{

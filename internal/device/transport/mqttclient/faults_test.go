@@ -174,6 +174,32 @@ func TestReconnect(t *testing.T) {
 	wait.For(t, wait.Ample, "the message", func() bool { return got.len() == 1 })
 }
 
+// TestWill: the will is published when the client ends, with both versions.
+func TestWill(t *testing.T) {
+	broker := mosquitto.Start(t, mosquitto.Options{})
+	old := proxy(t, broker.Address, func(conn net.Conn, connect []byte) bool {
+		if version(connect) == 5 {
+			conn.Write(refuse5)
+		}
+		return version(connect) != 5
+	})
+	_, listener := connect(t, config(broker.URL))
+	var got inbox
+	subscribe(t, listener, got.put, "will")
+	for i, url := range []string{broker.URL, "mqtt://" + old} {
+		cfg := config(url)
+		cfg.Will = &mqttclient.Publication{Topic: "will", Payload: []byte("gone"), QoS: 1}
+		client := mqttclient.New(cfg, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		var done sync.WaitGroup
+		done.Go(func() { client.Run(ctx) })
+		connection(t, client)
+		cancel()
+		done.Wait()
+		wait.For(t, wait.Ample, "the will", func() bool { return got.len() == i+1 })
+	}
+}
+
 // TestHang: a broker that stops without closing its connections is noticed.
 func TestHang(t *testing.T) {
 	broker := mosquitto.Start(t, mosquitto.Options{})

@@ -90,15 +90,26 @@ type rendering struct {
 	Payload  *string        `json:"payload,omitempty"`
 }
 
+// interpreter returns a Python that has Jinja2. The one of the distribution may not be the
+// first in the path.
+func interpreter(t *testing.T) string {
+	t.Helper()
+	for _, program := range []string{"/usr/bin/python3", "python3"} {
+		if exec.Command(program, "-c", "import jinja2").Run() == nil {
+			return program
+		}
+	}
+	if os.Getenv("CI") != "" {
+		t.Fatal("install python3-jinja2")
+	}
+	t.Skip("needs python3-jinja2")
+	return ""
+}
+
 // ask renders all cases with Jinja2. A text is nil if Jinja2 fails.
 func ask(t *testing.T, cases []rendering) []*string {
 	t.Helper()
-	if err := exec.Command("python3", "-c", "import jinja2").Run(); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal("install python3-jinja2")
-		}
-		t.Skip("needs python3-jinja2")
-	}
+	python := interpreter(t)
 	var in bytes.Buffer
 	for _, c := range cases {
 		line, err := json.Marshal(c)
@@ -107,7 +118,7 @@ func ask(t *testing.T, cases []rendering) []*string {
 		}
 		in.Write(append(line, '\n'))
 	}
-	cmd := exec.Command("python3", "-c", oracle)
+	cmd := exec.Command(python, "-c", oracle)
 	cmd.Stdin, cmd.Stderr = &in, os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
