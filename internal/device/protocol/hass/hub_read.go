@@ -54,7 +54,6 @@ type queue struct {
 	lost     int // messages for which there was no space
 	arrived  int
 	last     time.Time // when the last one arrived
-	busy     bool      // the drained ones are being applied
 }
 
 // push adds a message. It never blocks.
