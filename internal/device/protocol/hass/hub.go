@@ -85,10 +85,11 @@ type Hub struct {
 	conn     *mqttclient.Conn // nil while the broker is lost
 	complete bool             // all configs of this connection were read
 	devices  map[string]*device
-	byConfig map[uint64]*device  // by hash of the topic of a config
-	byID     map[uint64]*device  // by hash of an identifier
-	claims   map[uint64]*device  // by hash of a topic or root
-	refused  map[uint64]struct{} // hashes of topics whose messages could not be used
+	byConfig map[uint64]*device       // by hash of the topic of a config
+	byID     map[uint64]*device       // by hash of an identifier
+	claims   map[uint64]*device       // by hash of a topic or root
+	refused  map[uint64]struct{}      // hashes of topics whose messages could not be used
+	tasmota  map[string]*tasmotaParts // by MAC
 	sources  sources
 	waiting  map[*device]struct{} // devices with something due
 	fresh    map[*device]struct{} // devices with configs that are not compressed
@@ -122,7 +123,7 @@ func NewHub(cfg HubConfig, client *mqttclient.Client, log *slog.Logger) *Hub {
 	cfg.Adopt = cmp.Or(cfg.Adopt, AdoptSensors)
 	return &Hub{
 		cfg: cfg, client: client, log: log, seed: maphash.MakeSeed(),
-		devices: make(map[string]*device), byConfig: make(map[uint64]*device), byID: make(map[uint64]*device),
+		tasmota: make(map[string]*tasmotaParts), devices: make(map[string]*device), byConfig: make(map[uint64]*device), byID: make(map[uint64]*device),
 		claims: make(map[uint64]*device), refused: make(map[uint64]struct{}), sources: newSources(cfg.Prefix),
 		waiting: make(map[*device]struct{}), fresh: make(map[*device]struct{}),
 	}
@@ -230,7 +231,9 @@ func (h *Hub) take(messages []mqttclient.Message) {
 		n := min(batch, len(messages))
 		h.mu.Lock()
 		for i := range messages[:n] {
-			h.apply(&messages[i])
+			if !h.applyTasmota(&messages[i]) {
+				h.apply(&messages[i])
+			}
 			messages[i].Payload = nil
 		}
 		if h.raw > maxFresh {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/protocol/hass/discovery"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/hass/tasmota"
 	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
 )
 
@@ -179,7 +180,8 @@ func (r *reader) readAll(ctx context.Context) error {
 			ends = append(ends, end)
 		}
 	}
-	return nil
+	_, err := r.burst(ctx, tasmota.Filter)
+	return err
 }
 
 // burst subscribes to filters and waits until the broker has sent what it has kept.

@@ -118,7 +118,7 @@ func TestShutter(t *testing.T) {
 	}
 }
 
-// TestUnusable: what is no device is refused.
+// TestUnusable: other messages are refused.
 func TestUnusable(t *testing.T) {
 	for _, config := range []string{``, `{}`, `[]`, `{"t":"a","t":"b"}`, replace(plug, `"rl":[1,`, `"rl":[0,`), replace(plug, `["cmnd","stat","tele"]`, `["cmnd"]`)} {
 		if payload, err := tasmota.Translate([]byte(config), nil); err == nil {
