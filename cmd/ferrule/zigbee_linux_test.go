@@ -142,3 +142,83 @@ func (h *zigbeeHome) rests(agent *testAgent, id string, position int) {
 		h.t.Errorf("the blind is still moving to %d: %s", position, text)
 	}
 }
+
+// unanswered checks that a call has exactly this outcome: it may have run.
+func (h *zigbeeHome) unanswered(what string, outcome *agentOutcome) {
+	h.t.Helper()
+	if outcome == nil || outcome.code != ferrule.Unanswered || !outcome.mayHaveRun {
+		h.t.Errorf("%s: %+v", what, outcome)
+	}
+}
+
+// TestZigbeeMisbehaving uses devices that do not report, do not answer, or refuse. None of
+// them gets a command twice.
+func TestZigbeeMisbehaving(t *testing.T) {
+	h := startZigbee(t)
+	agent := dialAgent(t, h.testGateway, modern, "/mcp")
+	for _, device := range []string{"plug", "lamp", "door"} {
+		h.adopt(device)
+	}
+	h.Silent(t, "lamp")
+	h.unanswered("a silent lamp", <-h.started(agent, "lamp__light", `{"on":true}`))
+	h.Refuse(t, "plug")
+	h.unanswered("a plug that refuses", <-h.started(agent, "plug__switch", `{"on":true}`))
+	h.Mute(t, "door")
+	outcome := <-h.started(agent, "door__lock", `{}`)
+	t.Logf("mute door: %+v", outcome)
+	for device, command := range map[string]string{"lamp": "genOnOff on", "plug": "genOnOff on", "door": "closuresDoorLock lockDoor"} {
+		if got := h.Got(device); len(got) != 1 || got[0] != command {
+			t.Errorf("%s got %q", device, got)
+		}
+		h.Normal(t, device)
+	}
+	h.confirmed(agent, "lamp__light", `{"on":true}`)
+	h.confirmed(agent, "plug__switch", `{"on":true}`)
+	h.confirmed(agent, "door__lock", `{}`)
+}
+
+// TestZigbeeGone kills Zigbee2MQTT during a call, stops it in good order, and removes a
+// device during a call. Each call has one outcome, and each command runs at most once.
+func TestZigbeeGone(t *testing.T) {
+	h := startZigbee(t)
+	agent := pipeAgent(t, h.testGateway, modern)
+	for _, device := range []string{"lamp", "blind"} {
+		h.adopt(device)
+	}
+	h.confirmed(agent, "blind__cover_position", `{"position":90}`)
+	const move = "closuresWindowCovering goToLiftPercentage"
+	told := h.started(agent, "blind__cover_position", `{"position":0}`)
+	eventually(t, 30*time.Second, "the blind moves", func() bool { return h.received("blind", move) == 2 })
+	h.Kill()
+	outcome := <-told
+	t.Logf("killed: %+v", outcome)
+	h.Restart(t)
+	h.online("blind")
+	h.confirmed(agent, "blind__cover_position", `{"position":50}`)
+	if n := h.received("blind", move); n != 3 {
+		t.Errorf("the blind was moved %d times", n)
+	}
+
+	h.Stop()
+	eventually(t, 30*time.Second, "the lamp is offline", func() bool { return h.device("lamp").State == ferrule.StateOffline })
+	told = h.started(agent, "lamp__light", `{"on":true}`)
+	if outcome := <-told; outcome == nil || outcome.code != ferrule.Offline || !strings.Contains(outcome.text, "Zigbee2MQTT") {
+		t.Errorf("without Zigbee2MQTT: %+v", outcome)
+	}
+	h.Restart(t)
+	h.online("lamp")
+	if got := h.Got("lamp"); len(got) != 0 {
+		t.Errorf("the lamp got %q", got)
+	}
+	h.confirmed(agent, "lamp__light", `{"on":true}`)
+
+	told = h.started(agent, "blind__cover_position", `{"position":100}`)
+	eventually(t, 30*time.Second, "the blind moves", func() bool { return h.received("blind", move) == 4 })
+	h.Remove(t, "blind")
+	outcome = <-told
+	t.Logf("removed: %+v", outcome)
+	eventually(t, 5*time.Second, "the removed blind is gone", func() bool { return h.device("blind").State != ferrule.StateOnline })
+	if n := h.received("blind", move); n != 4 {
+		t.Errorf("the blind was moved %d times", n)
+	}
+}
