@@ -61,6 +61,10 @@ var importRules = map[string]importRule{
 		third: []string{"github.com/eclipse/paho.golang", "github.com/eclipse/paho.mqtt.golang"},
 		tests: []string{"internal/testenv/mosquitto", "internal/testenv/wait", "internal/ops/localca"},
 	},
+	"internal/device/transport/mcpmqtt": {
+		own:   []string{"internal/ferrule", "internal/device/transport", "internal/device/transport/mqttclient", "internal/strictjson"},
+		tests: []string{"internal/device/transport/transporttest", "internal/device/protocol/mcp", "internal/testenv/mosquitto", "internal/testenv/wait"},
+	},
 	"internal/device/transport/httpclient": {
 		own:   []string{"internal/device/transport", "internal/device/transport/mdns", "internal/ratelimit"},
 		tests: []string{"internal/testenv/lan", "internal/device/transport/websocket", "github.com/gobwas/ws"},
