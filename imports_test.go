@@ -109,7 +109,7 @@ var importRules = map[string]importRule{
 		own:   []string{"internal/ferrule", "internal/device/protocol/hass/discovery", "internal/device/protocol/hass/template"},
 		tests: []string{"internal/testenv/zigbee", "internal/schema", "internal/device/overlay"},
 	},
-	"internal/device/protocol/hass/template": {own: []string{"internal/strictjson"}, tests: []string{"internal/testenv/zigbee"}},
+	"internal/device/protocol/hass/template": {tests: []string{"internal/testenv/zigbee"}},
 	"internal/device/protocol/protocoltest":  {own: []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol", "internal/device/transport/transporttest"}},
 	"internal/device/dock": {
 		own:   []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol", "internal/guard/pinning"},
@@ -229,8 +229,8 @@ var importRules = map[string]importRule{
 	},
 	"internal/ops/audit": {own: []string{"internal/ferrule", "internal/journal", "internal/local/control", "internal/local/datadir"}},
 	"internal/ops/doctor": {
-		own:   []string{"internal/ferrule", "internal/guard/policy", "internal/journal", "internal/agent/builtin", "internal/device/transport/serial", "internal/local/control", "internal/local/datadir", "internal/ops/config", "internal/ops/setup"},
-		tests: []string{"internal/ops/localca", "internal/testenv/source"},
+		own:   []string{"internal/ferrule", "internal/guard/policy", "internal/journal", "internal/agent/builtin", "internal/device/transport", "internal/device/transport/mqttclient", "internal/device/transport/serial", "internal/local/control", "internal/local/datadir", "internal/ops/config", "internal/ops/setup"},
+		tests: []string{"internal/ops/localca", "internal/testenv/mosquitto", "internal/testenv/source"},
 	},
 	"internal/ops/access":        {own: []string{"internal/ferrule", "internal/agent/builtin", "internal/ops/setup"}},
 	"internal/ops/attachment":    {own: []string{"internal/ferrule"}},
@@ -299,7 +299,7 @@ var importRules = map[string]importRule{
 			"internal/ops/config", "internal/ops/localca", "internal/ops/telemetry", "internal/schema",
 			"internal/mcphttp", "internal/ratelimit",
 		},
-		tests: []string{"internal/testenv/wait"},
+		tests: []string{"internal/testenv/mosquitto", "internal/testenv/wait"},
 	},
 	"cmd/ferrule": {
 		own: []string{

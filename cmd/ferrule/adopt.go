@@ -9,32 +9,38 @@ import (
 )
 
 func (a *app) adoptCommand() *cobra.Command {
-	var name string
+	var in builtin.AdoptInput
 	cmd := a.trustCommand("adopt", "is adopted", "Trust a device that was found",
 		`Trust a device that was found rather than named. Until then it is listed, but nobody
 can use it. The gateway remembers the decision.
 
 To adopt a voice toy that shows a code, give the code instead of a name. The toy
 connects within a few seconds. "ferrule devices" lists the toys that show a code.`,
-		"  ferrule adopt robot\n  ferrule adopt robot --name arm\n  ferrule adopt 493817",
+		"  ferrule adopt robot\n  ferrule adopt robot --name arm\n  ferrule adopt desk-lamp --kind\n  ferrule adopt 493817",
 		func(cmd *cobra.Command, device string) (builtin.TrustOutput, error) {
-			return callGateway[builtin.TrustOutput](cmd.Context(), a, "adopt_device", builtin.AdoptInput{Device: device, Name: name})
+			in.Device = device
+			return callGateway[builtin.TrustOutput](cmd.Context(), a, "adopt_device", in)
 		})
-	cmd.Flags().StringVar(&name, "name", "", "give the device this `NAME`")
+	cmd.Flags().StringVar(&in.Name, "name", "", "give the device this `NAME`")
+	cmd.Flags().BoolVar(&in.Kind, "kind", false, "also adopt all devices of its Kind on the same broker, now and later")
 	return cmd
 }
 
 func (a *app) forgetCommand() *cobra.Command {
-	return a.trustCommand("forget", "is forgotten", "Forget a device",
+	var in builtin.TrustInput
+	cmd := a.trustCommand("forget", "is forgotten", "Forget a device",
 		`Forget a device: its name, its trust and its tools. If it is connected, it is treated
 like a new device.
 
 The credential of a device that dials in is revoked. The device gets another one when it
 restarts, and has to be adopted again. Such a device can also be named by its address,
-even if it was never online.`, "  ferrule forget robot",
+even if it was never online.`, "  ferrule forget robot\n  ferrule forget desk-lamp --kind",
 		func(cmd *cobra.Command, device string) (builtin.TrustOutput, error) {
-			return callGateway[builtin.TrustOutput](cmd.Context(), a, "forget_device", builtin.TrustInput{Device: device})
+			in.Device = device
+			return callGateway[builtin.TrustOutput](cmd.Context(), a, "forget_device", in)
 		})
+	cmd.Flags().BoolVar(&in.Kind, "kind", false, "forget all devices of its Kind on the same broker, and that you adopted it")
+	return cmd
 }
 
 func (a *app) trustCommand(name, done, short, long, example string, decide func(cmd *cobra.Command, device string) (builtin.TrustOutput, error)) *cobra.Command {

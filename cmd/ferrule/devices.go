@@ -27,7 +27,10 @@ func (a *app) devicesCommand() *cobra.Command {
 			if a.json {
 				return a.printJSON(devices)
 			}
-			a.warnOfBrokers(cmd.Context())
+			status, _ := callGateway[builtin.StatusOutput](cmd.Context(), a, "status", builtin.StatusInput{})
+			for _, problem := range status.Brokers { // their devices may be missing
+				fmt.Fprintln(a.stderr, "Warning: "+problem)
+			}
 			if len(devices) == 0 {
 				fmt.Fprintln(a.stdout, noDevices)
 				return nil
@@ -40,14 +43,6 @@ func (a *app) devicesCommand() *cobra.Command {
 				return cell
 			}, "VERSION")
 		},
-	}
-}
-
-// warnOfBrokers prints what is wrong with brokers: their devices may be missing.
-func (a *app) warnOfBrokers(ctx context.Context) {
-	status, _ := callGateway[builtin.StatusOutput](ctx, a, "status", builtin.StatusInput{})
-	for _, problem := range status.Brokers {
-		fmt.Fprintln(a.stderr, "Warning: "+problem)
 	}
 }
 

@@ -171,7 +171,7 @@ func TestChangedMidSession(t *testing.T) {
 			if err != nil || len(report.Changes) != 1 || report.Waiting != 1 {
 				t.Errorf("got %+v, %v", report, err)
 			}
-			if _, err := g.Dock.Accept("gate", report.Offered); err != nil {
+			if _, _, err := g.Dock.Accept("gate", report.Offered); err != nil {
 				t.Fatal(err)
 			}
 			if err := g.use(test.op, test.use); err != nil || device.reached.Load() != 1 {
@@ -213,7 +213,7 @@ func TestGroupEnabled(t *testing.T) {
 			if err := g.use("", "ram"); err == nil || !strings.Contains(ferrule.AsError(err).Hint, "ferrule diff gate") {
 				t.Errorf("got %v", err)
 			}
-			if _, err := g.Dock.Accept("gate", g.device("gate").Offered); err != nil {
+			if _, _, err := g.Dock.Accept("gate", g.device("gate").Offered); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -23,7 +23,10 @@ type Device struct {
 	Address string `json:"address"`
 	// Local reports whether Address is unique on its node only. The same address
 	// on another node is then another device.
-	Local     bool   `json:"local,omitempty"`
+	Local bool `json:"local,omitempty"`
+	// Hub is the name of what the device is behind, such as a broker; empty if it is
+	// reached directly.
+	Hub       string `json:"hub,omitempty"`
 	Transport string `json:"transport"`
 	Protocol  string `json:"protocol,omitempty"`
 	// Node is the node that holds the device, or held it last. Epoch grows each

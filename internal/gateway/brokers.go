@@ -8,7 +8,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
+	"github.com/ferrulehq/ferrule/internal/device/protocol/hass"
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
@@ -37,21 +39,14 @@ type brokers struct {
 type broker struct {
 	cfg    config.Broker
 	client *mqttclient.Client
-	hub    hub
+	hub    *hass.Hub
 	stop   context.CancelFunc
-	done   chan struct{} // closed when everything has ended
+	tried  <-chan struct{} // closed when it is connected, or that failed
+	done   chan struct{}   // closed when everything has ended
 
 	mu     sync.Mutex
 	groups map[string]bool // that were reported
 	failed error           // why a part ended
-}
-
-// hub finds the devices on a broker that describe themselves.
-type hub interface {
-	transport.Connector
-	// Problem says what is wrong with what the broker delivers, and what helps; "" if
-	// nothing is.
-	Problem() string
 }
 
 func newBrokers(all []config.Broker, log *slog.Logger) *brokers {
@@ -127,7 +122,10 @@ func (b *brokers) start(ctx context.Context, cfg config.Broker, report func(stri
 	log := b.log.With("broker", cfg.Name)
 	ctx, stop := context.WithCancel(ctx)
 	client := mqttclient.New(cfg.Client(), log)
-	r := &broker{cfg: cfg, client: client, hub: newHub(cfg, client, log), stop: stop, done: make(chan struct{}), groups: make(map[string]bool)}
+	hub := hass.NewHub(hass.HubConfig{
+		Broker: cfg.Name, Prefix: cfg.Prefix, Local: cfg.Local(), Adopt: cfg.Adopt, Settings: cfg.Settings, Disabled: cfg.Disabled,
+	}, client, log)
+	r := &broker{cfg: cfg, client: client, hub: hub, stop: stop, tried: client.Changed(), done: make(chan struct{}), groups: make(map[string]bool)}
 	b.running[cfg.Name] = r
 	parts := []func(context.Context) error{client.Run}
 	for _, c := range r.connectors() {
@@ -161,11 +159,17 @@ func (r *broker) run(ctx context.Context, parts []func(context.Context) error, l
 	}
 }
 
-// remember passes reports on and remembers their groups, so that they can be cleared.
+// remember passes reports on, with the name of the broker, and remembers their groups, so
+// that they can be cleared.
 func (r *broker) remember(report func(string, []transport.Sighting)) func(string, []transport.Sighting) {
 	return func(group string, all []transport.Sighting) {
+		for i := range all {
+			all[i].Hub = r.cfg.Name
+		}
 		r.mu.Lock()
-		r.groups[group] = true
+		if r.groups[group] = true; len(all) == 0 {
+			delete(r.groups, group)
+		}
 		r.mu.Unlock()
 		report(group, all)
 	}
@@ -203,10 +207,49 @@ func (r *broker) problem() string {
 	switch {
 	case failed != nil:
 		return fmt.Sprintf("at %s cannot be used: %v", r.cfg.URL, failed)
-	case !state.Connected && state.Reason == "":
-		return "" // it has just been started
+	case !r.wasTried():
+		return ""
 	case !state.Connected:
 		return fmt.Sprintf("at %s is not connected since %s: %s", r.cfg.URL, ferrule.FormatTime(state.Since), state.Reason)
 	}
-	return r.hub.Problem()
+	return r.hub.Status().Note
+}
+
+// settle waits until what the connected brokers have kept was read, so that their devices
+// are known. It does not wait for a broker that cannot be reached.
+func (b *brokers) settle(ctx context.Context) {
+	const pause = 20 * time.Millisecond
+	for b.reading() {
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// reading reports whether a broker is being connected to for the first time, or read.
+func (b *brokers) reading() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, cfg := range b.wanted {
+		r := b.running[cfg.Name]
+		if r == nil || r.cfg != cfg {
+			return true
+		}
+		if !r.wasTried() || r.client.State().Connected && !r.hub.Status().Complete {
+			return true
+		}
+	}
+	return false
+}
+
+// wasTried reports whether the first attempt to connect has ended.
+func (r *broker) wasTried() bool {
+	select {
+	case <-r.tried:
+		return true
+	default:
+		return false
+	}
 }

@@ -104,6 +104,7 @@ func (r *Requests) Add(ctx context.Context, requests []control.DeviceRequest) er
 func (r *Requests) settle(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, control.SettleTime)
 	defer cancel()
+	r.brokers.settle(ctx)
 	r.settled(ctx)
 }
 

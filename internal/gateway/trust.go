@@ -42,6 +42,39 @@ func (t trust) Adopt(ctx context.Context, id, name string) (builtin.TrustOutput,
 	return builtin.TrustOutput{}, err
 }
 
+// AdoptKind implements builtin.Trust.
+func (t trust) AdoptKind(ctx context.Context, id, name string) (builtin.TrustOutput, error) {
+	others, err := t.Dock.AdoptKind(id)
+	if err != nil {
+		return builtin.TrustOutput{}, err
+	}
+	out, err := t.Adopt(ctx, id, name)
+	if len(others) > 0 {
+		out.Note += " Devices of its Kind on the same broker are adopted too: " + builtin.FirstOf(others) + "."
+	}
+	out.Note += " So is each that is found later."
+	return out, err
+}
+
+// ForgetKind implements builtin.Trust.
+func (t trust) ForgetKind(id string) (builtin.TrustOutput, error) {
+	others, err := t.Dock.ForgetKind(id)
+	if err != nil {
+		return builtin.TrustOutput{}, err
+	}
+	out := builtin.TrustOutput{Device: id, Note: "Devices of its Kind on the same broker wait to be adopted when they are found."}
+	if len(others) > 0 {
+		out.Note = "So are the others of its Kind on the same broker: " + builtin.FirstOf(others) + ". " + out.Note
+	}
+	for _, forgotten := range append(others, id) {
+		if t.History != nil {
+			t.History.Forget(forgotten)
+		}
+		t.Leases.Forget(forgotten)
+	}
+	return out, nil
+}
+
 // adoptedNote says what happens after a device was adopted.
 func adoptedNote(dev *ferrule.Device) string {
 	if dev.State == ferrule.StateOnline {
@@ -81,6 +114,8 @@ func (t trust) Forget(id string) (builtin.TrustOutput, error) {
 	inSight, configured := t.Dock.InSight(id)
 	out := builtin.TrustOutput{Device: id}
 	switch {
+	case t.Dock.AdoptsKind(id):
+		out.Note = "You adopted its Kind, so it is adopted again when it is found. To undo that, run `ferrule forget --kind` with a device of that Kind."
 	case configured:
 		out.Note = "It is configured, so it comes back as a new device. To prevent that, remove it from `devices` in ferrule.yaml, or its flag from `ferrule up`, then run `ferrule reload`; after a change of flags, restart the gateway."
 	case inSight:

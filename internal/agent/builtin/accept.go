@@ -12,8 +12,9 @@ import (
 type Acceptor interface {
 	// Changes returns what a device offers and its owner has not accepted.
 	Changes(id string) (pinning.Report, error)
-	// Accept accepts what a device offers, if its Kind begins with these digits.
-	Accept(id string, kind ferrule.Kind) (*ferrule.Device, error)
+	// Accept accepts what a device offers, if its Kind begins with these digits. It returns
+	// the other devices for which the same change was accepted.
+	Accept(id string, kind ferrule.Kind) (dev *ferrule.Device, others []string, err error)
 }
 
 // DeviceChangesInput has the arguments of device_changes.
@@ -39,10 +40,14 @@ type AcceptInput struct {
 func AcceptDevice(dock Acceptor) Tool {
 	const text = "Accepts what a device offers, so that it may be used. Nothing is accepted if the device has changed again."
 	return Typed("accept_device", text, ferrule.Changes, func(_ context.Context, _ *ferrule.Call, in AcceptInput) (TrustOutput, error) {
-		dev, err := dock.Accept(in.Device, ferrule.Kind(in.Kind))
+		dev, others, err := dock.Accept(in.Device, ferrule.Kind(in.Kind))
 		if err != nil {
 			return TrustOutput{}, err
 		}
-		return TrustOutput{Device: dev.ID, Note: fmt.Sprintf("All of its tools can be used. Its Kind is %s.", dev.Kind.Short())}, nil
+		note := fmt.Sprintf("All of its tools can be used. Its Kind is %s.", dev.Kind.Short())
+		if len(others) > 0 {
+			note += fmt.Sprintf(" The same change of %s is accepted too: %s.", count(len(others), "other device"), FirstOf(others))
+		}
+		return TrustOutput{Device: dev.ID, Note: note}, nil
 	}).ForPeople()
 }

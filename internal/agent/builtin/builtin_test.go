@@ -45,6 +45,14 @@ func someDevices() fleetOf {
 
 type trust struct{ did []string }
 
+func (t *trust) AdoptKind(_ context.Context, id, _ string) (builtin.TrustOutput, error) {
+	return builtin.TrustOutput{Device: "kind of " + id}, nil
+}
+
+func (t *trust) ForgetKind(id string) (builtin.TrustOutput, error) {
+	return builtin.TrustOutput{Device: "kind of " + id}, nil
+}
+
 func (t *trust) Adopt(_ context.Context, id, name string) (builtin.TrustOutput, error) {
 	t.did = append(t.did, "adopt "+id)
 	return builtin.TrustOutput{Device: cmp.Or(name, id), Note: "It is a lamp."}, nil
@@ -196,6 +204,11 @@ func TestTrust(t *testing.T) {
 	}
 	if err := call(t, b, ferrule.Person, "forget_device", `{"device":"a"}`, &out); err == nil || err.Error() != "cannot forget a" {
 		t.Errorf("%v", err)
+	}
+	for _, name := range []string{"adopt_device", "forget_device"} {
+		if err := call(t, b, ferrule.Person, name, `{"device":"a","kind":true}`, &out); err != nil || out.Device != "kind of a" {
+			t.Errorf("%s: %+v, %v", name, out, err)
+		}
 	}
 	for _, tool := range b.Manifest().Tools {
 		if !tool.UserOnly || tool.Effect != ferrule.Changes {

@@ -128,6 +128,7 @@ type DescribedTool struct {
 	Effect     string           `json:"effect" jsonschema:"reads, changes or endangers"`
 	Idempotent bool             `json:"idempotent,omitempty"`
 	UserOnly   bool             `json:"user_only,omitempty"`
+	Class      string           `json:"class,omitempty" jsonschema:"what it does to which sort of thing, for overlays"`
 	Input      schema.AnyObject `json:"input,omitempty" jsonschema:"JSON Schema of the arguments; unknown if missing"`
 	Output     schema.AnyObject `json:"output,omitempty"`
 	Poll       string           `json:"poll,omitempty" jsonschema:"interval at which the device asks to be polled"`
@@ -245,7 +246,7 @@ func describe(fleet Fleet, d *ferrule.Device, manifest *ferrule.Manifest, seen f
 
 func describeTool(t *ferrule.Tool) DescribedTool {
 	out := DescribedTool{
-		Name: t.Name, Text: t.Text, Effect: string(t.Effect), Idempotent: t.Idempotent, UserOnly: t.UserOnly,
+		Name: t.Name, Text: t.Text, Effect: string(t.Effect), Idempotent: t.Idempotent, UserOnly: t.UserOnly, Class: t.Class,
 		Input: schema.AnyObject(t.Input), Output: schema.AnyObject(t.Output), Poll: duration(t.Poll), Deadline: duration(t.Deadline), Quarantine: t.Quarantine,
 	}
 	if t.Cache != nil {

@@ -3,6 +3,7 @@ package catalog
 import (
 	"cmp"
 	"iter"
+	"math"
 	"slices"
 	"strings"
 	"unicode"
@@ -11,49 +12,101 @@ import (
 )
 
 // FindDevices returns up to limit devices that match words, best first, and the number of
-// matches. Without words it returns all devices in the order of IDs.
+// matches. Words match what a device is called and what its tools can do. Without words it
+// returns all devices in the order of IDs.
 // For a caller from whom something is hidden, only the best matches are looked at.
 func (v View) FindDevices(query string, limit int) (found []*ferrule.Device, total int) {
 	want := queryOf(query)
 	all := v.c.all()
-	if len(want) == 0 && !v.Restricted() {
+	if len(want.terms) == 0 && !v.Restricted() {
 		return all.after("", limit), all.length
 	}
-	kinds := make(map[*ferrule.Manifest]fit) // each manifest is scored once
 	best := ranking[*entry]{limit: limit}
 	if v.Restricted() {
 		best.limit = maxMatches
 	}
+	kinds := make(kindFits)
+	fits := make([]fit, 0, all.length)
 	for e := range all.from("") {
-		about, ok := kinds[e.manifest]
-		if !ok {
-			about.manifest(want, e.manifest)
-			kinds[e.manifest] = about
-		}
-		about.device(want, e.device)
-		about.words(want, 2, string(e.device.State))
-		score := about.score()
-		if len(want) == 0 {
-			score = 1
-		}
-		best.add(e, e.device.ID, score)
+		kind := kinds.of(e, want)
+		about := kind.device(want, e)
+		about.add(kind.tools)
+		fits = append(fits, about)
 	}
-	total = best.total
+	w, n := weigh(want, fits), 0
+	for e := range all.from("") {
+		best.add(e, e.device.ID, fits[n].scoreOf(want, &w))
+		n++
+	}
 	if v.Restricted() {
-		total = 0
+		best = v.shown(best.top(), want, kinds, &w, limit)
 	}
 	for _, e := range best.top() {
-		if v.Restricted() {
-			if !v.seen.Device(e.device, e.manifest) {
-				continue
-			}
-			total++
+		found = append(found, e.device)
+	}
+	return found, best.total
+}
+
+// shown ranks the matches that a caller sees, without what hidden tools can do. Of the tools
+// of later matches it does not ask the policy.
+func (v View) shown(matches []*entry, want query, kinds kindFits, w *weights, limit int) ranking[*entry] {
+	best := ranking[*entry]{limit: limit}
+	left := maxChecked
+	for _, e := range matches {
+		if !v.seen.Device(e.device, e.manifest) {
+			continue
 		}
-		if len(found) < limit {
-			found = append(found, e.device)
+		kind := kinds.of(e, want)
+		about := kind.device(want, e)
+		for i, t := range kind.able {
+			if left--; left > 0 && v.seen.Tool(e.device, t) {
+				about.add(kind.fits[i])
+			}
+		}
+		best.add(e, e.device.ID, about.scoreOf(want, w))
+	}
+	return best
+}
+
+// kindFits has the scores of manifests: each is scored once.
+type kindFits map[*ferrule.Manifest]*kindFit
+
+// kindFit is the score of a manifest and of its tools.
+type kindFit struct {
+	manifest, tools fit
+	able            []*ferrule.Tool // tools that match a word
+	fits            []fit           // of these
+}
+
+// of returns the scores of the manifest of a device.
+func (k kindFits) of(e *entry, want query) *kindFit {
+	kind := k[e.manifest]
+	if kind != nil {
+		return kind
+	}
+	kind = &kindFit{}
+	k[e.manifest] = kind
+	kind.manifest.manifest(want, e.manifest)
+	for i := 0; e.manifest != nil && i < len(e.manifest.Tools); i++ {
+		var f fit
+		t := &e.manifest.Tools[i]
+		if t.Quarantine != "" || !anyAgent.CanCall(t) {
+			continue
+		}
+		if f.tool(want, t); f != (fit{}) {
+			kind.tools.add(f)
+			kind.able, kind.fits = append(kind.able, t), append(kind.fits, f)
 		}
 	}
-	return found, total
+	return kind
+}
+
+// device scores a device without its tools.
+func (k *kindFit) device(want query, e *entry) fit {
+	about := k.manifest
+	about.device(want, e.device)
+	about.words(want, 2, string(e.device.State))
+	return about
 }
 
 // maxMatches is how many matches of a search are checked for whether they are shown.
@@ -65,15 +118,26 @@ const maxMatches = 10_000
 func (v View) FindTools(query, device string, limit int) (found []ferrule.Offer, total int) {
 	want := queryOf(query)
 	best := ranking[candidate]{limit: limit}
-	for _, s := range v.candidates(device) {
+	all := v.candidates(device)
+	var fits []fit
+	for _, s := range all {
 		var about fit
 		about.manifest(want, s.group.manifest)
 		v.members(s, want, &about)
+		for _, t := range s.group.tools {
+			fits = append(fits, about)
+			fits[len(fits)-1].tool(want, t)
+		}
+	}
+	w, n := weigh(want, fits), 0
+	for _, s := range all {
 		for i, name := range s.group.namesFor(s.prefix) {
-			fits, t := about, s.group.tools[i]
-			fits.words(want, 4, t.Name)
-			fits.words(want, 1, t.Text)
-			if score := fits.score(); (score > 0 || len(want) == 0) && v.finds(s, t) {
+			score, t := fits[n].score(&w), s.group.tools[i]
+			n++
+			if score > 0 && want.asks && t.Effect == ferrule.Reads {
+				score += asked
+			}
+			if (score > 0 || len(want.terms) == 0) && v.finds(s, t) {
 				s.tool = i
 				best.add(s, s.prefix+separator+name, max(1, score))
 			}
@@ -84,6 +148,10 @@ func (v View) FindTools(query, device string, limit int) (found []ferrule.Offer,
 	}
 	return found, best.total
 }
+
+// asked is what a tool that reads gains if the query is a question: as much as a word that
+// every second tool has.
+const asked = 100_000
 
 // candidate is a group of tools in a search.
 type candidate struct {
@@ -154,31 +222,102 @@ func (v View) offer(s candidate) ferrule.Offer {
 }
 
 // query is a set of search words.
-type query []string
+type query struct {
+	terms []term
+	// asks reports whether it is a question.
+	asks bool
+}
+
+// term is one search word: its text, the text without its ending, and other words for it.
+type term struct {
+	text, stem string
+	others     []string
+	weak       bool
+}
 
 // maxQuery is the maximum number of search words.
 const maxQuery = 16
 
 func queryOf(text string) query {
-	var q query
+	var all, telling []string
+	q := query{}
 	for w := range words(text) {
-		if len(q) < maxQuery && !slices.Contains(q, w) {
-			q = append(q, w)
+		if len(all) == 0 {
+			q.asks = askWords[w]
 		}
+		if len(all) < maxQuery && !slices.Contains(all, w) {
+			all = append(all, w)
+		}
+		if len(telling) < maxQuery && !stopWords[w] && !slices.Contains(telling, w) {
+			telling = append(telling, w)
+		}
+	}
+	if len(telling) > 0 {
+		all = telling
+	}
+	for _, w := range all {
+		t := term{text: w, stem: stem(w), weak: weakWords[w]}
+		for _, same := range slices.Compact([]string{w, t.stem, t.stem + "e"}) {
+			for _, other := range synonyms[same] {
+				if other != w && !slices.Contains(t.others, other) {
+					t.others = append(t.others, other)
+				}
+			}
+		}
+		q.terms = append(q.terms, t)
 	}
 	return q
 }
 
-// fit has, for each word of a query, the score of its best match.
-type fit [maxQuery]int
+// fit has, for each word of a query, the score of its best match: how the word was matched
+// in the upper bits, and how well in the lower ones.
+type fit [maxQuery]uint8
 
-// words scores a text with a weight.
+// Sorts of matches. A word in a name counts more than one in a text, and the word itself
+// more than another word for it.
+const (
+	otherInText = iota << 4
+	otherInName
+	inText
+	inName
+)
+
+// words scores a text with a weight, which is 1 for long texts.
 func (f *fit) words(want query, weight int, text string) {
+	if len(want.terms) == 0 || text == "" {
+		return
+	}
+	direct, other := inName, otherInName
+	if weight == 1 {
+		direct, other = inText, otherInText
+	}
 	for w := range words(text) {
-		for i, q := range want {
-			f[i] = max(f[i], weight*closeness(w, q))
+		for i := range want.terms {
+			if f[i] < uint8(direct+4*weight) {
+				f[i] = max(f[i], want.terms[i].match(w, weight, direct, other))
+			}
 		}
 	}
+}
+
+// match scores a word.
+func (t *term) match(word string, weight, direct, other int) uint8 {
+	near := closeness(word, t.text)
+	if near == 0 && len(t.stem) > 2 && t.stem != t.text && strings.HasPrefix(word, t.stem) {
+		near = 2
+		if word == t.stem {
+			near = 3
+		}
+	}
+	if near > 0 {
+		return uint8(direct + weight*near - 1)
+	}
+	for _, same := range t.others {
+		if word == same || len(same) > 3 && strings.HasPrefix(word, same) {
+			return uint8(other + weight*2 - 1)
+		}
+	}
+	return 0
 }
 
 // manifest scores a manifest.
@@ -205,17 +344,62 @@ func (f *fit) device(want query, dev *ferrule.Device) {
 	}
 }
 
-// score returns the total, or zero without any match. One more matching word counts more
-// than any better match.
-func (f *fit) score() int {
-	const everyWord = 1000
+// tool scores a tool.
+func (f *fit) tool(want query, t *ferrule.Tool) {
+	f.words(want, 4, t.Name)
+	f.words(want, 2, t.Class)
+	f.words(want, 1, t.Text)
+}
+
+// add takes the better matches of another fit.
+func (f *fit) add(other fit) {
+	for i := range f {
+		f[i] = max(f[i], other[i])
+	}
+}
+
+// weights has a weight for each word of a query: a rare word says more than a common one.
+type weights [maxQuery]int
+
+// weigh returns the weights of the words of a query, from the fits of all candidates.
+func weigh(want query, fits []fit) weights {
+	var w weights
+	var found [maxQuery]int
+	for _, f := range fits {
+		for i := range want.terms {
+			if f[i] > 0 {
+				found[i]++
+			}
+		}
+	}
+	for i, t := range want.terms {
+		w[i] = int(64 * math.Log2(1+float64(len(fits))/float64(max(1, found[i]))))
+		if t.weak {
+			w[i] /= 4
+		}
+	}
+	return w
+}
+
+// score returns the total, or zero without any match. Of words of one weight, one more
+// match counts more than any better match.
+func (f *fit) score(w *weights) int {
+	credit := [4]int{400, 700, 700, 1000} // by the sort of match
 	score := 0
-	for _, best := range f {
+	for i, best := range f {
 		if best > 0 {
-			score += everyWord + best
+			score += w[i] * (credit[best>>4] + int(best&15))
 		}
 	}
 	return score
+}
+
+// scoreOf is score, and the same for all candidates if there are no words.
+func (f *fit) scoreOf(want query, w *weights) int {
+	if len(want.terms) == 0 {
+		return 1
+	}
+	return f.score(w)
 }
 
 // closeness scores a word that equals, starts with or contains a search word.

@@ -112,7 +112,7 @@ func (c *supervisor) describe(ctx context.Context, s transport.Sighting, name st
 		return nil, nil, err
 	}
 	dev := &ferrule.Device{
-		Address: s.Address, Local: s.Local, Transport: s.Transport, Protocol: name,
+		Address: s.Address, Local: s.Local, Hub: s.Hub, Transport: s.Transport, Protocol: name,
 		Kind: kind, Model: manifest.Model, Version: manifest.Version,
 		State: ferrule.StateOnline, Since: time.Now(), Notes: manifest.Notes,
 	}

@@ -189,7 +189,7 @@ func TestAnnouncedKind(t *testing.T) {
 		if dev := w.device("lamp"); dev.Model != "door opener" || dev.Waiting != 1 {
 			t.Errorf("got %+v, want the new model to wait", dev)
 		}
-		if _, err := w.dock.Accept("lamp", w.device("lamp").Offered); err != nil {
+		if _, _, err := w.dock.Accept("lamp", w.device("lamp").Offered); err != nil {
 			t.Fatal(err)
 		}
 		if w.wantTrusted("lamp", elsewhere); w.device("lamp").Model != "door opener 2" {

@@ -161,6 +161,13 @@ func (c *supervisor) checkCurrent(call *ferrule.Call) error {
 		WithHint("to see its tools now, run `ferrule tools %s`", target.ID)
 }
 
+// yield passes on whether callers wait. The lane calls it with its lock held.
+func (c *supervisor) yield(waiting bool) {
+	if y, ok := c.presentSession().(protocol.Yielder); ok {
+		y.Yield(waiting)
+	}
+}
+
 // enterLane waits for the lane.
 func (c *supervisor) enterLane(ctx context.Context, call *ferrule.Call) error {
 	ctx, span := c.dock.laneMeter.Begin(ctx, call)

@@ -93,7 +93,7 @@ func TestAcceptOnFullDisk(t *testing.T) {
 				break
 			}
 		}
-		if _, err := w.dock.Accept("door", offered); err == nil || w.device("door").Waiting != 1 || w.usable(b, "door")["open"] {
+		if _, _, err := w.dock.Accept("door", offered); err == nil || w.device("door").Waiting != 1 || w.usable(b, "door")["open"] {
 			t.Errorf("accepted on a full disk: %v, %+v", err, w.device("door"))
 		}
 		if err := os.Remove(ballast); err != nil {
@@ -105,7 +105,7 @@ func TestAcceptOnFullDisk(t *testing.T) {
 		if w.device("door").Waiting != 1 || w.usable(b, "door")["open"] {
 			t.Errorf("accepted after a restart: %+v", w.device("door"))
 		}
-		if _, err := w.dock.Accept("door", offered); err != nil || !w.usable(b, "door")["open"] {
+		if _, _, err := w.dock.Accept("door", offered); err != nil || !w.usable(b, "door")["open"] {
 			t.Errorf("with space on the disk: %v", err)
 		}
 	})

@@ -14,9 +14,12 @@ import (
 // arrival, urgent ones first and the gateway's own reads last.
 type lane struct {
 	limit int // maximum number of waiting calls
+	// crowded is called when callers begin to wait, and when none is left. It may be nil.
+	crowded func(bool)
 
 	mu      sync.Mutex
 	taken   bool
+	told    bool            // what crowded was called with last
 	urgent  []chan struct{} // each is closed when it is its turn
 	callers []chan struct{}
 	reads   []chan struct{}
@@ -60,6 +63,7 @@ func (l *lane) queue(call *ferrule.Call) (turn chan struct{}, ahead int, err err
 	if call.Urgent { // the gateway makes few of them
 		turn = make(chan struct{})
 		l.urgent = append(l.urgent, turn)
+		l.tell()
 		return turn, len(l.urgent), nil
 	}
 	if waiting >= l.limit {
@@ -72,6 +76,7 @@ func (l *lane) queue(call *ferrule.Call) (turn chan struct{}, ahead int, err err
 		return turn, waiting + 1, nil
 	}
 	l.callers = append(l.callers, turn)
+	l.tell()
 	return turn, len(l.urgent) + len(l.callers), nil
 }
 
@@ -82,6 +87,7 @@ func (l *lane) withdraw(turn chan struct{}) bool {
 	for _, line := range l.lines() {
 		if i := slices.Index(*line, turn); i >= 0 {
 			*line = slices.Delete(*line, i, i+1)
+			l.tell()
 			return true
 		}
 	}
@@ -101,10 +107,19 @@ func (l *lane) leave() {
 		if len(*line) > 0 {
 			close((*line)[0])
 			*line = slices.Delete(*line, 0, 1)
+			l.tell()
 			return
 		}
 	}
 	l.taken = false
+}
+
+// tell calls crowded if that has changed. It is called with mu held.
+func (l *lane) tell() {
+	if now := len(l.urgent)+len(l.callers) > 0; l.crowded != nil && now != l.told {
+		l.told = now
+		l.crowded(now)
+	}
 }
 
 // count reports whether the lane is taken, and how many calls wait.

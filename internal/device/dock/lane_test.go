@@ -3,6 +3,7 @@ package dock
 import (
 	"context"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
@@ -27,5 +28,30 @@ func TestLaneCancelledAtItsTurn(t *testing.T) {
 		if taken, waiting := l.count(); taken || waiting > 0 {
 			t.Fatalf("taken %t, %d wait", taken, waiting)
 		}
+	}
+}
+
+// TestCrowded: a session learns that callers wait, and that none is left. The gateway's own
+// reads do not count.
+func TestCrowded(t *testing.T) {
+	var told []bool
+	l := &lane{limit: 10, crowded: func(waiting bool) { told = append(told, waiting) }}
+	agent := &ferrule.Call{Principal: ferrule.Principal{Role: ferrule.Agent}}
+	gateway := &ferrule.Call{Principal: ferrule.Principal{Role: ferrule.Gateway}}
+	l.queue(agent)
+	l.queue(gateway)
+	if len(told) != 0 {
+		t.Errorf("told %v", told)
+	}
+	l.queue(agent)
+	last, _, _ := l.queue(&ferrule.Call{Urgent: true})
+	l.leave() // to the urgent one
+	if !slices.Equal(told, []bool{true}) {
+		t.Errorf("told %v", told)
+	}
+	<-last
+	l.leave()
+	if !slices.Equal(told, []bool{true, false}) {
+		t.Errorf("told %v", told)
 	}
 }

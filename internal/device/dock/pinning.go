@@ -152,6 +152,9 @@ func (r *registry) pin(s *transport.Sighting, dev *ferrule.Device, m *ferrule.Ma
 			c.kind, _ = c.Manifest.Kind() // it is empty, so this cannot fail
 		}
 	}
+	if r.acceptDecided(dev, c) {
+		return m, whole
+	}
 	return r.use(dev, m, c, before)
 }
 
@@ -243,32 +246,41 @@ func (r *registry) decidable(id string) (*ferrule.Device, error) {
 }
 
 // Accept accepts what a device offers, if its Kind begins with the given digits. The
-// decision is on disk when it returns.
-func (d *Dock) Accept(id string, kind ferrule.Kind) (*ferrule.Device, error) {
+// decision is on disk when it returns. It is also about all devices behind the same hub
+// that offer the same change, now or later; the present ones are returned.
+func (d *Dock) Accept(id string, kind ferrule.Kind) (accepted *ferrule.Device, others []string, err error) {
 	r := d.registry
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	dev, err := r.decidable(id)
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, nil, err
 	case len(kind) < pinning.MinKind:
-		return nil, ferrule.Errorf(ferrule.Invalid, "a Kind must be given with at least %d digits", pinning.MinKind).WithHint("to see it, run `ferrule diff %s`", dev.ID)
+		return nil, nil, ferrule.Errorf(ferrule.Invalid, "a Kind must be given with at least %d digits", pinning.MinKind).WithHint("to see it, run `ferrule diff %s`", dev.ID)
 	case dev.Offered == "" && strings.HasPrefix(string(dev.Kind), string(kind)):
-		return dev, nil // it is accepted
+		return dev, nil, nil // it is accepted
 	case !strings.HasPrefix(string(dev.Offered), string(kind)):
-		return nil, ferrule.Errorf(ferrule.Invalid, "%s does not offer %s; it offers %s now. Nothing was accepted", dev.ID, kind.Short(), cmp.Or(dev.Offered, dev.Kind).Short()).
+		return nil, nil, ferrule.Errorf(ferrule.Invalid, "%s does not offer %s; it offers %s now. Nothing was accepted", dev.ID, kind.Short(), cmp.Or(dev.Offered, dev.Kind).Short()).
 			WithHint("to see what has changed, run `ferrule diff %s`", dev.ID)
 	}
 	m, err := r.store.Manifest(dev.Offered)
 	if err != nil {
-		return nil, notStored(dev, err)
+		return nil, nil, notStored(dev, err)
 	}
+	if accepted, err = r.acceptOffer(dev, m, r.store.keepDurably); err != nil {
+		return nil, nil, err
+	}
+	return accepted, r.acceptAlike(dev, m), nil
+}
+
+// acceptOffer accepts what a device offers: a manifest. It is called with mu held.
+func (r *registry) acceptOffer(dev *ferrule.Device, m *ferrule.Manifest, store func(*ferrule.Device) error) (*ferrule.Device, error) {
 	accepted := *dev
 	accepted.Kind, accepted.Accepted, accepted.Offered, accepted.Waiting = dev.Offered, dev.Offered, "", 0
 	accepted.AcceptedAt, accepted.Model, accepted.Version, accepted.Notes = time.Now(), m.Model, m.Version, m.Notes
 	accepted.Changed, accepted.Previous = accepted.AcceptedAt, dev.Kind
-	if err := r.store.keepDurably(&accepted); err != nil {
+	if err := store(&accepted); err != nil {
 		return nil, ferrule.Errorf(ferrule.Internal, "nothing was accepted, because it cannot be stored: %w", err).
 			WithHint("free space in the data directory, then try again")
 	}

@@ -167,7 +167,7 @@ func TestPinning(t *testing.T) {
 				if report, err := w.dock.Changes("door"); err != nil || len(report.Changes) == 0 && name != "size of resource" && name != "stricter" || report.Offered != dev.Offered {
 					t.Errorf("%s, %s: got %+v, %v", name, way, report, err)
 				}
-				if _, err := w.dock.Accept("door", dev.Offered[:12]); err != nil {
+				if _, _, err := w.dock.Accept("door", dev.Offered[:12]); err != nil {
 					t.Fatal(err)
 				}
 				accepted := w.usable(b, "door")
@@ -263,7 +263,7 @@ func TestRatchet(t *testing.T) {
 		if err != nil || len(report.Changes) != 1 || report.Changes[0].Fields[0].Note != "milder" {
 			t.Errorf("got %+v, %v", report, err)
 		}
-		if _, err := w.dock.Accept("door", report.Offered); err != nil {
+		if _, _, err := w.dock.Accept("door", report.Offered); err != nil {
 			t.Fatal(err)
 		}
 		if now := w.usable(b, "door"); !now["ring"] || effect() != ferrule.Changes {
@@ -307,7 +307,7 @@ func TestAcceptRace(t *testing.T) {
 		}
 		b.change(func(m *ferrule.Manifest) { m.Tool("open").Text = "Opens all doors." })
 		for kind, message := range map[ferrule.Kind]string{seen.Offered: "Nothing was accepted", seen.Offered[:11]: "at least 12 digits", "": "at least 12 digits"} {
-			if _, err := w.dock.Accept("door", kind); err == nil || !strings.Contains(err.Error(), message) {
+			if _, _, err := w.dock.Accept("door", kind); err == nil || !strings.Contains(err.Error(), message) {
 				t.Errorf("accepting %q: %v", kind, err)
 			}
 		}
@@ -318,10 +318,10 @@ func TestAcceptRace(t *testing.T) {
 		if dev := w.device("door"); dev.Waiting != 0 || dev.Offered != "" || !w.usable(b, "door")["open"] {
 			t.Errorf("got %+v", dev)
 		}
-		if _, err := w.dock.Accept("door", seen.Offered); err == nil {
+		if _, _, err := w.dock.Accept("door", seen.Offered); err == nil {
 			t.Error("accepted what is not offered any longer")
 		}
-		if _, err := w.dock.Accept("nobody", seen.Offered); err == nil {
+		if _, _, err := w.dock.Accept("nobody", seen.Offered); err == nil {
 			t.Error("accepted an unknown device")
 		}
 	})
@@ -341,7 +341,7 @@ func TestAcceptWhileOffline(t *testing.T) {
 		if err != nil || report.Waiting != 1 || len(report.Changes) != 1 {
 			t.Fatalf("got %+v, %v", report, err)
 		}
-		if _, err := w.dock.Accept("door", report.Offered); err != nil {
+		if _, _, err := w.dock.Accept("door", report.Offered); err != nil {
 			t.Fatal(err)
 		}
 		w.transport.see("g", named(b, "door"))
@@ -375,7 +375,7 @@ func TestAcceptedManifestLost(t *testing.T) {
 		if err != nil || report.Note == "" || report.Waiting == 0 {
 			t.Errorf("got %+v, %v", report, err)
 		}
-		if _, err := w.dock.Accept("door", report.Offered); err != nil {
+		if _, _, err := w.dock.Accept("door", report.Offered); err != nil {
 			t.Fatal(err)
 		}
 		if !w.usable(b, "door")["open"] {

@@ -209,7 +209,7 @@ func (r *registry) publishExpected(at *slot) {
 		id = r.newID(s, "")
 	}
 	dev := &ferrule.Device{
-		ID: id, Address: s.Address, Local: s.Local, Transport: s.Transport, Trust: trustOf(s, nil, nil),
+		ID: id, Address: s.Address, Local: s.Local, Hub: s.Hub, Transport: s.Transport, Trust: trustOf(s, nil, nil),
 		State: ferrule.StateOffline, Since: time.Now(), Reason: "connecting",
 	}
 	dev.SetClaims(s.Title, s.Labels)
@@ -260,6 +260,7 @@ func (r *registry) admit(at *slot, dev *ferrule.Device, manifest *ferrule.Manife
 	before := r.lastKnown(dev.ID, s, kept)
 	dev.Trust = trustOf(s, before, kept)
 	r.checkEndpoint(s, dev, before, kept)
+	r.adoptKnown(dev)
 	manifest, stored := r.pin(s, dev, manifest, kept, before, c)
 	if before != nil && before.Kind != "" {
 		r.compare(dev, manifest, before)

@@ -33,12 +33,15 @@ type Store struct {
 	byAddress map[string]*ferrule.Device
 	kinds     map[ferrule.Kind]int  // number of uses of each
 	manifests map[ferrule.Kind]bool // known to be stored
+	decisions map[kindDecision]bool
 }
 
 // storeLine is a line of the log.
 type storeLine struct {
 	Device *ferrule.Device `json:"device,omitempty"`
 	Forget string          `json:"forget,omitempty"`
+	// Decision is about devices of a Kind.
+	Decision *kindDecision `json:"decision,omitempty"`
 }
 
 const (
@@ -57,6 +60,7 @@ func OpenStore(dir string, log *slog.Logger) (*Store, error) {
 		byAddress: make(map[string]*ferrule.Device),
 		kinds:     make(map[ferrule.Kind]int),
 		manifests: make(map[ferrule.Kind]bool),
+		decisions: make(map[kindDecision]bool),
 	}
 	if err := os.MkdirAll(filepath.Join(dir, manifestsDir), 0o700); err != nil {
 		return nil, fmt.Errorf("opening the device store: %w", err)
@@ -85,6 +89,10 @@ func (m *Store) replay(line []byte, lastWrite time.Time) {
 	var l storeLine
 	if err := json.Unmarshal(line, &l); err != nil {
 		m.log.Warn("device store: invalid line skipped", "err", err)
+		return
+	}
+	if l.Decision != nil {
+		m.replayDecision(*l.Decision)
 		return
 	}
 	if l.Device == nil {
@@ -339,7 +347,7 @@ func (m *Store) Manifest(kind ferrule.Kind) (*ferrule.Manifest, error) {
 // write appends a line. It rewrites the log instead if most of it is outdated or the
 // last line is incomplete.
 func (m *Store) write(l storeLine) error {
-	if m.torn || m.lines > 2*len(m.byID)+spareLines {
+	if m.torn || m.lines > 2*(len(m.byID)+len(m.decisions))+spareLines {
 		if err := m.rewrite(); err != nil {
 			return fmt.Errorf("device store: %w", err)
 		}
@@ -357,12 +365,17 @@ func (m *Store) write(l storeLine) error {
 	return nil
 }
 
-// rewrite writes a log of the present devices.
+// rewrite writes a log of the present devices and decisions.
 func (m *Store) rewrite() error {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	for _, dev := range m.byID {
 		if err := enc.Encode(storeLine{Device: dev}); err != nil {
+			return err
+		}
+	}
+	for d := range m.decisions {
+		if err := enc.Encode(storeLine{Decision: &d}); err != nil {
 			return err
 		}
 	}
@@ -372,7 +385,7 @@ func (m *Store) rewrite() error {
 	path := filepath.Join(m.dir, devicesFile)
 	replaced := replaceFile(path, b.Bytes())
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
-	m.file, m.lines, m.torn = file, len(m.byID), replaced != nil
+	m.file, m.lines, m.torn = file, len(m.byID)+len(m.decisions), replaced != nil
 	return errors.Join(replaced, err)
 }
 

@@ -57,6 +57,7 @@ type supervisor struct {
 // lost its name to it.
 func newSupervisor(d *Dock, s *transport.Sighting) (c *supervisor, displaced string) {
 	c = &supervisor{dock: d, lane: lane{limit: d.parts.Config.Waiting}, wait: d.parts.Config.RetryMin, connected: make(chan struct{})}
+	c.lane.crowded = c.yield
 	c.slot, displaced = d.registry.add(s, c.handle)
 	return c, displaced
 }

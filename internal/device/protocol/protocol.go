@@ -70,6 +70,15 @@ type Changer interface {
 	Settled(ctx context.Context) error
 }
 
+// Yielder is implemented by a Session whose calls can last long because they only watch
+// what the device does.
+type Yielder interface {
+	// Yield says whether other callers wait for the device. While they do, a call that only
+	// watches ends early and says so: the next one may be the one that stops the device.
+	// Yield must not block or call back.
+	Yield(waiting bool)
+}
+
 // Reporter is implemented by a Session whose device sends measurements by itself.
 type Reporter interface {
 	// Report sets the handler of measurements. It must be called before Run. Run calls fn

@@ -108,6 +108,9 @@ type Sighting struct {
 	// Labels are what the peer says about itself, such as its area. They help to find
 	// it, and grant nothing.
 	Labels map[string]string
+	// Hub is the name of what the peer is behind, such as a broker; empty if it is reached
+	// directly. One decision may be about all peers of one Kind behind a hub.
+	Hub string
 	// Attached reports that the peer is plugged into this machine: who can change it can
 	// change this machine too.
 	Attached bool

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
@@ -171,6 +172,7 @@ func toolFields(t *ferrule.Tool) []field {
 	return []field{
 		{"description", t.Text}, {"title", t.Title}, {effectField, effect}, {idempotentField, yes(t.Idempotent)}, {userOnlyField, yes(t.UserOnly)},
 		{"arguments", indented(string(t.Input))}, {"result", indented(string(t.Output))}, {"poll", poll}, {"icons", text(t.Icons)}, {"state", broken},
+		{"class", t.Class}, {"secrets", strings.Join(t.Secrets, ", ")},
 	}
 }
 

@@ -129,7 +129,11 @@ func TestWords(t *testing.T) {
 // mutate makes a random change to a manifest.
 func mutate(m *ferrule.Manifest, rng *rand.Rand) {
 	t := &m.Tools[rng.IntN(len(m.Tools))]
-	switch rng.IntN(14) {
+	switch rng.IntN(16) {
+	case 14:
+		t.Class = []string{"", "lock.unlock", "switch.set"}[rng.IntN(3)]
+	case 15:
+		t.Secrets = [][]string{nil, {"code"}}[rng.IntN(2)]
 	case 0:
 		t.Text += "!"
 	case 1:

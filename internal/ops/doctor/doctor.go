@@ -1,12 +1,14 @@
 // Package doctor finds out what is wrong on a machine: with the data directory, the
-// configuration, the gateway, serial ports, devices, agent programs and the environment.
+// configuration, the gateway, serial ports, MQTT brokers, devices, agent programs and the
+// environment.
 //
 //	Examine -> ask the gateway for its status (0.9 s)
 //	        -> all checks at the same time (3.6 s)
 //	        -> findings: fine, note or wrong, each with the next step
 //
 // The doctor works without a gateway. It changes nothing and opens no serial port,
-// because that resets many boards. It starts the commands of agent programs, which know
+// because that resets many boards. It publishes one message to each broker, to a topic
+// that nobody uses. It starts the commands of agent programs, which know
 // by a variable that they must not open one either. A check that hangs is left behind; a check that
 // panics becomes a finding.
 package doctor
@@ -149,6 +151,7 @@ func (d *Doctor) Examine(ctx context.Context) []Finding {
 		{"ports", "port", d.ports},
 		{"ports", "grabbers", d.grabbers},
 		{"ports", "udev", d.udev},
+		{"brokers", "broker", d.mqtt},
 		{"boards", "board", d.devices},
 		{"agents", "client", d.clients},
 		{"environment", "variable", d.environment},

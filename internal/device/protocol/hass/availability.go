@@ -111,7 +111,7 @@ func (r *rule) why(heard []*source) string {
 }
 
 // equal reports whether two rules are the same one.
-func (r *rule) equal(other *rule) bool {
+func (r *rule) equal(other rule) bool {
 	return r.mode == other.mode && slices.Equal(r.sources, other.sources)
 }
 
@@ -168,18 +168,17 @@ func (all *sources) source(o discovery.Options, topic, value string) *source {
 	return s
 }
 
-// use lets a device hear the sources of its rules from now on, and returns topics that
-// nobody used before. The device must have dropped its former rules.
-func (all *sources) use(d *device, rules []rule) (fresh []string) {
-	for _, r := range rules {
-		for _, s := range r.sources {
-			if len(s.used) == 0 && s.problem == "" && !all.inUse(s.topic) {
-				fresh = append(fresh, s.topic)
-			}
-			if n := len(s.used); n == 0 || s.used[n-1] != d { // rules of one device may share it
-				s.used = append(s.used, d)
-			}
+// use lets a device hear the sources of another rule, and returns topics that nobody used
+// before.
+func (all *sources) use(d *device, r rule) (fresh []string) {
+	for _, s := range r.sources {
+		if slices.ContainsFunc(d.rules, func(r rule) bool { return slices.Contains(r.sources, s) }) {
+			continue
 		}
+		if s.problem == "" && !all.inUse(s.topic) {
+			fresh = append(fresh, s.topic)
+		}
+		s.used = append(s.used, d)
 	}
 	return fresh
 }
@@ -200,8 +199,9 @@ func (all *sources) drop(d *device, rules []rule) {
 	}
 }
 
-// sweep forgets the sources that no device uses, and returns topics without any.
-func (all *sources) sweep() (unused []string) {
+// sweep forgets the sources that no device uses. The broker still sends messages on their
+// topics until the connection ends; they are ignored.
+func (all *sources) sweep() {
 	for key, s := range all.byKey {
 		if len(s.used) > 0 {
 			continue
@@ -210,10 +210,8 @@ func (all *sources) sweep() (unused []string) {
 		left := slices.DeleteFunc(all.byTopic[s.topic], func(other *source) bool { return other == s })
 		if all.byTopic[s.topic] = left; len(left) == 0 {
 			delete(all.byTopic, s.topic)
-			unused = append(unused, s.topic)
 		}
 	}
-	return unused
 }
 
 // forget makes all sources unheard, because the connection was lost.

@@ -176,10 +176,20 @@ func (d *description) addStates(parts []part) {
 			names, components = append(names, cmp.Or(ferrule.SignalName(s.Name), p.Component)), append(components, p.Component)
 		}
 	}
+	topics := make(map[string]string)
 	for i, name := range unique(names, components, ferrule.MaxSignal) {
-		d.states[i].Name = name
-		d.states[i].Text = "" // the manifest has it
+		s := &d.states[i]
+		if name != s.local { // else they share their memory
+			s.Name = name
+		}
+		s.Text = "" // the manifest has it
+		if topic, ok := topics[s.Topic]; ok {
+			s.Topic = topic
+		} else {
+			topics[s.Topic] = s.Topic
+		}
 	}
+	d.states = slices.Clone(d.states) // without spare capacity
 }
 
 // addTools adds the tools of all entities under unique names, and the one that reads.
@@ -191,7 +201,7 @@ func (d *description) addTools(parts []part) {
 		}
 	}
 	names = unique(names, components, ferrule.MaxToolName, toolState)
-	d.manifest.Tools = make([]ferrule.Tool, 0, len(names)+1)
+	d.manifest.Tools, d.tools = make([]ferrule.Tool, 0, len(names)+1), make([]tool, 0, len(names))
 	for i, p := range parts {
 		for _, t := range p.Tools {
 			t.Name, names = names[0], names[1:]

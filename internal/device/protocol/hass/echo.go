@@ -10,8 +10,8 @@ import (
 // How long to wait for states after a command.
 const (
 	defaultWindow = 5 * time.Second
-	// settle is how long a value must stay as it is. A blind confirms its target at once,
-	// and then reports where it is. A device may report a value from before the command.
+	// settle is how long something must stay as it is. A blind confirms its target at
+	// once, and then reports where it is.
 	settle = 1500 * time.Millisecond
 	// stuck is after how much rest something that moves has stopped short of its target.
 	stuck = 10 * time.Second
@@ -103,13 +103,14 @@ func (w *waiting) until() time.Duration {
 		return min(end, max(w.sent, w.changed)+settle)
 	case t.other == 0 && t.silent == 0:
 		return min(end, max(w.sent, w.heard)+settle)
-	case w.changed == never || t.silent > 0:
-		return end
-	case w.rests:
-		return min(end, w.changed+stuck)
+	case w.rests && w.changed != never && t.silent == 0:
+		return min(end, max(w.sent, w.changed)+stuck)
 	}
-	return min(end, w.changed+settle)
+	return end // another value may be a step on the way, such as unlocking
 }
+
+// long reports whether the call takes so long that it must make way for others.
+func (w *waiting) long() bool { return w.window > defaultWindow }
 
 // moving reports whether something that must rest still changed shortly before.
 func (w *waiting) moving(now time.Duration) bool {

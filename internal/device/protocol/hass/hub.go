@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -45,8 +46,9 @@ const (
 	maxDevices = 50_000
 	maxConfigs = 1024      // of one device
 	maxStored  = 256 << 20 // bytes of all configs, compressed
-	maxFresh   = 8 << 20   // bytes of configs that are not compressed yet
+	maxFresh   = 16 << 20  // bytes of configs that are not compressed yet
 	maxReasons = 5
+	maxRefused = 100_000 // topics that are counted
 )
 
 // The times of a hub.
@@ -78,9 +80,10 @@ type Hub struct {
 	conn     *mqttclient.Conn // nil while the broker is lost
 	complete bool             // all configs of this connection were read
 	devices  map[string]*device
-	byConfig map[uint64]*device // by hash of the topic of a config
-	byID     map[uint64]*device // by hash of an identifier
-	claims   map[uint64]*device // by hash of a topic or root
+	byConfig map[uint64]*device  // by hash of the topic of a config
+	byID     map[uint64]*device  // by hash of an identifier
+	claims   map[uint64]*device  // by hash of a topic or root
+	refused  map[uint64]struct{} // hashes of topics whose messages could not be used
 	sources  sources
 	waiting  map[*device]struct{} // devices with something due
 	fresh    map[*device]struct{} // devices with configs that are not compressed
@@ -97,7 +100,7 @@ type Hub struct {
 // HubStatus is what a hub has found.
 type HubStatus struct {
 	Devices, Entities int
-	// Refused counts messages that could not be used. Reasons has the first few.
+	// Refused counts topics whose messages could not be used. Reasons has the first few.
 	Refused int
 	Reasons []string
 	// Missing is how many messages the broker has dropped, as far as that is known.
@@ -115,7 +118,7 @@ func NewHub(cfg HubConfig, client *mqttclient.Client, log *slog.Logger) *Hub {
 	return &Hub{
 		cfg: cfg, client: client, log: log, seed: maphash.MakeSeed(),
 		devices: make(map[string]*device), byConfig: make(map[uint64]*device), byID: make(map[uint64]*device),
-		claims: make(map[uint64]*device), sources: newSources(cfg.Prefix),
+		claims: make(map[uint64]*device), refused: make(map[uint64]struct{}), sources: newSources(cfg.Prefix),
 		waiting: make(map[*device]struct{}), fresh: make(map[*device]struct{}),
 	}
 }
@@ -125,7 +128,8 @@ func (h *Hub) Status() HubStatus {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := h.status
-	s.Complete = h.complete
+	s.Reasons = slices.Clone(s.Reasons)
+	s.Complete, s.Refused = h.complete, len(h.refused)
 	for _, d := range h.devices {
 		s.Devices++
 		s.Entities += d.entities
@@ -238,9 +242,7 @@ func (h *Hub) settleDue(now time.Time, update func(string, []transport.Sighting)
 				reports = append(reports, report{d.address, all})
 			}
 		}
-		for _, topic := range h.sources.sweep() {
-			_ = topic // the subscription ends with those that were made together with it
-		}
+		h.sources.sweep()
 	}
 	h.mu.Unlock()
 	for _, r := range reports {
@@ -260,9 +262,13 @@ func (h *Hub) hash(parts ...string) uint64 {
 	return m.Sum64()
 }
 
-// refuse counts a message that cannot be used.
+// refuse notes a message that cannot be used.
 func (h *Hub) refuse(topic, reason string) {
-	h.status.Refused++
+	key := h.hash(topic)
+	if _, known := h.refused[key]; known || len(h.refused) >= maxRefused {
+		return
+	}
+	h.refused[key] = struct{}{}
 	if len(h.status.Reasons) < maxReasons {
 		h.status.Reasons = append(h.status.Reasons, ferrule.Clean(topic, 128)+": "+reason)
 	}

@@ -26,8 +26,10 @@ type device struct {
 	packed   []byte             // configs that have settled
 	fresh    map[uint64]*config // changes since then; nil for a removed one
 
-	// The following fields are derived from the configs when they settle.
+	// The following fields follow from the configs. They are stale after one was changed or
+	// removed, until the configs settle.
 
+	stale       bool
 	title, area string
 	entities    int
 	commands    bool     // something can be changed with it
@@ -123,26 +125,35 @@ func (h *Hub) put(topic discovery.Topic, m *discovery.Message, k known, payload 
 	d := h.find(m, &k, owner)
 	switch {
 	case d == nil:
-		h.refuse(topic.String(), fmt.Sprintf("too many devices; limit is %d", maxDevices))
+		h.refuse(h.configTopic(topic), fmt.Sprintf("too many devices; limit is %d", maxDevices))
 		return
 	case owner != d && len(d.known) >= maxConfigs:
-		h.refuse(topic.String(), fmt.Sprintf("too many messages about the device; limit is %d", maxConfigs))
+		h.refuse(h.configTopic(topic), fmt.Sprintf("too many messages about the device; limit is %d", maxConfigs))
 		return
 	case h.size+h.raw+len(payload) > maxStored:
-		h.refuse(topic.String(), "too many messages: no space is left")
+		h.refuse(h.configTopic(topic), "too many messages: no space is left")
 		return
 	}
 	if owner != nil && owner != d {
 		h.removeConfig(owner, k.key)
 	}
 	if was := d.config(k.key); was != nil {
-		*was = k
+		*was, d.stale = k, true
 	} else {
 		d.known = append(d.known, k)
 		h.configs++
+		h.add(d, m)
 	}
 	h.byConfig[k.key] = d
+	if len(h.refused) > 0 {
+		delete(h.refused, h.hash(h.configTopic(topic)))
+	}
 	h.change(d, k.key, &config{topic.Component, topic.NodeID, topic.ObjectID, payload})
+}
+
+// configTopic returns the topic of a config.
+func (h *Hub) configTopic(t discovery.Topic) string {
+	return h.cfg.Prefix + "/" + t.String() + "/config"
 }
 
 // change notes a new or removed config. The link ends at once: no call must use topics
@@ -173,6 +184,7 @@ func (h *Hub) change(d *device, key uint64, c *config) {
 // removeConfig removes a config of a device.
 func (h *Hub) removeConfig(d *device, key uint64) {
 	d.known = slices.DeleteFunc(d.known, func(k known) bool { return k.key == key })
+	d.stale = true
 	delete(h.byConfig, key)
 	h.configs--
 	h.change(d, key, nil)
@@ -184,7 +196,7 @@ func (h *Hub) migrate(d *device, key uint64) {
 	if d == nil {
 		return
 	}
-	d.config(key).migrating = true
+	d.config(key).migrating, d.stale = true, true
 	d.expires = time.Now().Add(migrateTime)
 	h.waiting[d] = struct{}{}
 }
@@ -289,11 +301,11 @@ func (h *Hub) merge(a, b *device) *device {
 	}
 	h.packFresh(b)
 	for _, c := range configs {
-		key := h.hash(discovery.Topic{Component: c.Component, NodeID: c.Node, ObjectID: c.Object}.String())
+		key := h.hash(c.topic().String())
 		h.byConfig[key] = a
 		h.change(a, key, &c)
 	}
-	a.known = append(a.known, b.known...)
+	a.known, a.stale = append(a.known, b.known...), true
 	a.ids = append(a.ids, b.ids...)
 	for _, id := range b.ids {
 		h.byID[id] = a
@@ -311,7 +323,7 @@ func (h *Hub) current(d *device) ([]config, error) {
 		return configs, err
 	}
 	configs = slices.DeleteFunc(configs, func(c config) bool {
-		_, changed := d.fresh[h.hash(discovery.Topic{Component: c.Component, NodeID: c.Node, ObjectID: c.Object}.String())]
+		_, changed := d.fresh[h.hash(c.topic().String())]
 		return changed
 	})
 	for _, c := range d.fresh {
@@ -367,7 +379,9 @@ func (h *Hub) settle(d *device, now time.Time) ([]transport.Sighting, bool) {
 	if d.dirty {
 		d.dirty, d.renewed = false, true
 		h.packFresh(d)
-		h.derive(d)
+		if d.stale {
+			h.derive(d)
+		}
 	}
 	absent := h.absence(d)
 	was := d.reported && d.absent == ""
@@ -442,30 +456,35 @@ func (h *Hub) remove(d *device) bool {
 	return d.reported
 }
 
-// promote lets those who claimed the identifiers of a removed device have them: a firmware
-// may describe its device by other topics after an update.
+// promote gives the identifiers of a removed device to the one that claimed them first: a
+// firmware may describe its device by other topics after an update.
 func (h *Hub) promote(gone *device) {
+	var next *device
 	for _, d := range h.devices {
-		if !d.claimant || !strings.HasPrefix(d.key, gone.key+"~") {
-			continue
+		if d.claimant && len(d.known) > 0 && strings.HasPrefix(d.key, gone.key+"~") && (next == nil || d.number < next.number) {
+			next = d
 		}
-		configs, err := h.current(d)
-		if err != nil {
-			continue
-		}
-		for _, id := range d.ids {
-			delete(h.byID, id)
-		}
-		d.ids = nil
-		for _, c := range configs {
-			topic := discovery.Topic{Component: c.Component, NodeID: c.Node, ObjectID: c.Object}
-			if message, err := discovery.Parse(topic, []byte(c.Payload)); err == nil {
-				key := h.hash(topic.String())
-				k := *d.config(key)
-				h.removeConfig(d, key)
-				h.put(topic, message, k, c.Payload)
-			}
-		}
+	}
+	if next == nil {
 		return
+	}
+	configs, err := h.current(next)
+	if err != nil {
+		return
+	}
+	for _, id := range next.ids {
+		delete(h.byID, id)
+	}
+	next.ids = nil
+	for _, c := range configs {
+		key := h.hash(c.topic().String())
+		k := next.config(key)
+		message, err := discovery.Parse(c.topic(), []byte(c.Payload))
+		if k == nil || err != nil {
+			continue
+		}
+		moved := *k
+		h.removeConfig(next, key)
+		h.put(c.topic(), message, moved, c.Payload)
 	}
 }

@@ -5,6 +5,7 @@ package hass
 import (
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,13 +15,18 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/zigbee"
 )
 
+// devices is how many devices the corpus has, with the bridge.
+const devices = 4479
+
 // TestFlood: all configs of all devices that Zigbee2MQTT supports are read at once, also
 // from a broker that drops messages, and every device may use its own command topics.
 func TestFlood(t *testing.T) {
 	corpus := zigbee.Corpus(t)
 	topics := make(map[string]bool)
 	for _, m := range corpus {
-		topics[m.Topic] = true
+		if !strings.Contains(m.Topic, " ") { // two have invalid object IDs
+			topics[m.Topic] = true
+		}
 	}
 	for name, lines := range map[string][]string{"default": nil, "unlimited": {"max_queued_messages 0"}} {
 		t.Run(name, func(t *testing.T) {
@@ -36,10 +42,13 @@ func TestFlood(t *testing.T) {
 			w.Hub.mu.Lock()
 			packed := w.size / max(status.Devices, 1)
 			w.Hub.mu.Unlock()
+			first := w.countConfigs()
 			fmt.Printf("%s: %d of %d configs, %d devices, read in %v, reported in %v, %d bytes a device, configs %d; %+v\n",
-				name, w.countConfigs(), len(topics), status.Devices, read.Round(time.Millisecond), took.Round(time.Millisecond), size, packed, status)
-			if w.countConfigs() != len(topics) || status.Missing != 0 || status.Refused != 0 {
-				t.Errorf("%d of %d configs were read", w.countConfigs(), len(topics))
+				name, first, len(topics), status.Devices, read.Round(time.Millisecond), took.Round(time.Millisecond), size, packed, status)
+			// What the broker dropped is read again.
+			wait.For(t, 12*wait.Ample, "all configs are read", func() bool { return w.countConfigs() == len(topics) })
+			if status = w.Status(); status.Missing != 0 || status.Refused != 2 || status.Devices != devices {
+				t.Errorf("the status is %+v", status)
 			}
 			if took > 30*time.Second {
 				t.Errorf("it took %v", took)
@@ -81,8 +90,9 @@ func publishAll(t *testing.T, broker *mosquitto.Broker, messages []zigbee.Messag
 	for _, m := range messages {
 		next <- m
 	}
-	publishAvailability := zigbee.Message{Topic: "zigbee2mqtt/bridge/state", Payload: `{"state":"online"}`}
-	next <- publishAvailability
+	next <- zigbee.Message{Topic: "zigbee2mqtt/bridge/state", Payload: `{"state":"online"}`}
 	close(next)
 	senders.Wait()
 }
+
+func goroutines() int { return runtime.NumGoroutine() }

@@ -21,7 +21,7 @@ var dictionary = []byte(`"object_id":"","device_class":"","unit_of_measurement":
 
 var (
 	writers = sync.Pool{New: func() any {
-		w, _ := flate.NewWriterDict(nil, flate.DefaultCompression, dictionary) // fails for other levels only
+		w, _ := flate.NewWriterDict(nil, 3, dictionary) // 9 % more than the best level, in half the time
 		return w
 	}}
 	readers = sync.Pool{New: func() any { return flate.NewReaderDict(bytes.NewReader(nil), dictionary) }}

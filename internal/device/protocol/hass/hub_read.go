@@ -31,6 +31,11 @@ const (
 	maxQueue = 64 << 20
 	// dropped is where Mosquitto publishes how many messages it has dropped.
 	dropped = "$SYS/broker/publish/messages/dropped"
+	// droppedTime is the wait until that is up to date. maxRounds is how often everything
+	// is read again for it, and maxBatch the number of filters at a time.
+	droppedTime = 12 * time.Second
+	maxRounds   = 2
+	maxBatch    = 100
 	// chunk is how many availability topics are subscribed to together.
 	chunk = 64
 )
@@ -93,7 +98,9 @@ type reader struct {
 	large bool // a burst was so large that the broker may have dropped some of it
 
 	mu      sync.Mutex
-	dropped []int // what the broker says about dropped messages: first and last
+	counted bool // the broker says how many messages it dropped
+	dropped int
+	checked int // what dropped was when it was last looked at
 }
 
 func newReader(h *Hub, conn *mqttclient.Conn) *reader {
@@ -109,7 +116,8 @@ func (r *reader) wake() {
 }
 
 // run reads all configs, then subscribes to the availability topics that are wanted, until
-// ctx ends or the connection is lost.
+// ctx ends or the connection is lost. What the broker may have dropped is read again later,
+// so that the devices that are known need not wait for it.
 func (r *reader) run(ctx context.Context) {
 	if err := r.readAll(ctx); err != nil {
 		if ctx.Err() == nil {
@@ -118,8 +126,12 @@ func (r *reader) run(ctx context.Context) {
 		}
 		return
 	}
-	r.hub.finish(r.missing)
-	for {
+	r.hub.finish()
+	check := time.After(0)
+	if r.large {
+		check = time.After(droppedTime)
+	}
+	for rounds := 0; ; {
 		select {
 		case <-ctx.Done():
 			return
@@ -127,13 +139,21 @@ func (r *reader) run(ctx context.Context) {
 			return
 		case <-r.woken:
 			r.subscribeWanted(ctx)
+		case <-check:
+			switch missing, known := r.missing(); {
+			case missing == 0 && (known || !r.large || rounds > 0), rounds == maxRounds:
+				r.hub.sweep(missing)
+			default:
+				rounds++
+				r.readAgain(ctx)
+				check = time.After(droppedTime)
+			}
 		}
 	}
 }
 
 // readAll reads all configs: one component after another, because a broker drops what is
-// too much at once, and then everything, for unknown components and for changes. If that
-// was much, it reads again by smaller filters.
+// too much at once, and then everything, for unknown components and for changes.
 func (r *reader) readAll(ctx context.Context) error {
 	if end, err := r.conn.Subscribe(ctx, r.countDropped, mqttclient.Filter{Topic: dropped}); err == nil {
 		context.AfterFunc(ctx, end)
@@ -154,10 +174,7 @@ func (r *reader) readAll(ctx context.Context) error {
 			ends = append(ends, end)
 		}
 	}
-	if !r.large {
-		return nil
-	}
-	return r.readAgain(ctx, prefix)
+	return nil
 }
 
 // burst subscribes to filters and waits until the broker has sent what it has kept.
@@ -167,7 +184,7 @@ func (r *reader) burst(ctx context.Context, topics ...string) (end func(), err e
 		filters[i].Topic = topic
 	}
 	before, _, _ := r.queue.state()
-	if end, err = r.conn.Subscribe(ctx, r.queue.push, filters...); err != nil {
+	if end, err = r.subscribe(ctx, filters); err != nil {
 		return nil, err
 	}
 	start := time.Now()
@@ -191,64 +208,71 @@ func (r *reader) burst(ctx context.Context, topics ...string) (end func(), err e
 	}
 }
 
+// subscribe subscribes to filters. A broker that drops messages also drops the answer to
+// a subscription, so it is tried again.
+func (r *reader) subscribe(ctx context.Context, filters []mqttclient.Filter) (end func(), err error) {
+	for range 3 {
+		limited, cancel := context.WithTimeout(ctx, readTime)
+		end, err = r.conn.Subscribe(limited, r.queue.push, filters...)
+		late := limited.Err() != nil && ctx.Err() == nil
+		cancel()
+		if err == nil || !late {
+			break
+		}
+		r.large = true
+	}
+	return end, err
+}
+
 // readAgain reads all configs by filters that match few messages each. Nothing lists the
 // topics that exist, but devices have much in common: the object IDs that are known find
 // devices that are not, and the node IDs of these find the rest.
-func (r *reader) readAgain(ctx context.Context, prefix string) error {
-	r.large = false
-	for _, part := range []func(discovery.Topic) string{
-		func(t discovery.Topic) string {
-			if t.NodeID == "" {
-				return ""
-			}
-			return prefix + t.Component + "/+/" + t.ObjectID + "/config"
-		},
-		func(t discovery.Topic) string {
-			if t.NodeID == "" {
-				return ""
-			}
-			return prefix + "+/" + t.NodeID + "/+/config"
-		},
+func (r *reader) readAgain(ctx context.Context) {
+	prefix := r.hub.cfg.Prefix + "/"
+	for _, filter := range []func(discovery.Topic) string{
+		func(t discovery.Topic) string { return prefix + t.Component + "/+/" + t.ObjectID + "/config" },
+		func(t discovery.Topic) string { return prefix + "+/" + t.NodeID + "/+/config" },
 	} {
-		batch, expected := []string(nil), 0
-		filters, counts := r.hub.filters(part)
-		for i, filter := range filters {
-			batch, expected = append(batch, filter), expected+counts[i]
-			if i+1 < len(filters) && expected+counts[i+1] <= safeBurst/2 && len(batch) < 90 {
+		filters, counts := r.hub.filters(filter)
+		first, expected := 0, 0
+		for i := range filters {
+			expected += counts[i]
+			if i+1 < len(filters) && expected+counts[i+1] <= safeBurst/2 && i-first < maxBatch {
 				continue
 			}
-			end, err := r.burst(ctx, batch...)
-			if end != nil {
-				end()
-			}
+			end, err := r.burst(ctx, filters[first:i+1]...)
 			if err != nil {
-				return err
+				return // the connection is lost
 			}
-			batch, expected = nil, 0
+			end()
+			first, expected = i+1, 0
 		}
 	}
-	return nil
 }
 
-// countDropped takes the number of messages that the broker has dropped.
+// countDropped takes the number of messages that the broker has dropped since it started.
+// Mosquitto publishes it every 10 s.
 func (r *reader) countDropped(m mqttclient.Message) {
 	n, err := strconv.Atoi(string(m.Payload))
 	if err != nil {
 		return
 	}
 	r.mu.Lock()
-	r.dropped = append(r.dropped[:min(len(r.dropped), 1)], n)
-	r.mu.Unlock()
+	defer r.mu.Unlock()
+	if !r.counted {
+		r.counted, r.checked = true, n
+	}
+	r.dropped = n
 }
 
-// missing returns how many messages the broker has dropped, if some may be missing.
-func (r *reader) missing() int {
+// missing returns how many messages the broker has dropped since the last call. It reports
+// false if the broker does not say.
+func (r *reader) missing() (n int, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.large || len(r.dropped) < 2 {
-		return 0
-	}
-	return r.dropped[1] - r.dropped[0]
+	n = r.dropped - r.checked
+	r.checked = r.dropped
+	return n, r.counted
 }
 
 // subscribeWanted subscribes to availability topics. One that the broker refuses does not
@@ -286,8 +310,8 @@ func (h *Hub) setNote(note string) {
 	h.status.Note = note
 }
 
-// filters returns the different filters that a function makes of the topics of all
-// configs, sorted, each with the number of its configs.
+// filters returns the different filters that a function makes of the topics of all configs
+// with a node ID, sorted, each with the number of its configs.
 func (h *Hub) filters(of func(discovery.Topic) string) (filters []string, counts []int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -295,8 +319,8 @@ func (h *Hub) filters(of func(discovery.Topic) string) (filters []string, counts
 	for _, d := range h.devices {
 		configs, _ := h.current(d)
 		for _, c := range configs {
-			if filter := of(c.topic()); filter != "" {
-				count[filter]++
+			if c.Node != "" {
+				count[of(c.topic())]++
 			}
 		}
 	}
@@ -310,25 +334,41 @@ func (h *Hub) filters(of func(discovery.Topic) string) (filters []string, counts
 	return filters, counts
 }
 
-// finish ends the read of all configs. What it has not found is gone.
-func (h *Hub) finish(missing func() int) {
+// finish ends the first read of all configs: from now on devices are reported.
+func (h *Hub) finish() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.complete = true
-	h.status.Missing = missing()
+	wanted := make(map[string]bool)
+	for _, topic := range h.wanted {
+		wanted[topic] = true
+	}
 	for _, d := range h.devices {
-		for _, k := range slices.Clone(d.known) {
-			if k.read != h.read && h.status.Missing == 0 {
-				h.removeConfig(d, k.key)
-			}
-		}
-		d.quiet = time.Now()
 		h.waiting[d] = struct{}{}
-		for _, r := range d.rules { // after a reconnect
+		for _, r := range d.rules { // of devices that were known before the connection
 			for _, s := range r.sources {
-				if s.problem == "" && !slices.Contains(h.wanted, s.topic) {
+				if s.problem == "" && !wanted[s.topic] {
+					wanted[s.topic] = true
 					h.wanted = append(h.wanted, s.topic)
 				}
+			}
+		}
+	}
+}
+
+// sweep removes the configs that were not found in this connection, unless some may be
+// missing.
+func (h *Hub) sweep(missing int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.status.Missing, h.status.Note = missing, ""
+	if missing > 0 {
+		return
+	}
+	for _, d := range h.devices {
+		for _, k := range slices.Clone(d.known) {
+			if k.read != h.read {
+				h.removeConfig(d, k.key)
 			}
 		}
 	}

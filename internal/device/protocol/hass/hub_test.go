@@ -101,10 +101,16 @@ func (w *watched) update(group string, all []transport.Sighting) {
 }
 
 // publish publishes a retained message.
-func (w *watched) publish(topic, payload string) { w.t.Helper(); publish(w.t, w.out, topic, payload, true) }
+func (w *watched) publish(topic, payload string) {
+	w.t.Helper()
+	publish(w.t, w.out, topic, payload, true)
+}
 
 // say publishes a message that is not retained.
-func (w *watched) say(topic, payload string) { w.t.Helper(); publish(w.t, w.out, topic, payload, false) }
+func (w *watched) say(topic, payload string) {
+	w.t.Helper()
+	publish(w.t, w.out, topic, payload, false)
+}
 
 func publish(t testing.TB, conn *mqttclient.Conn, topic, payload string, retain bool) {
 	t.Helper()

@@ -11,7 +11,6 @@ import (
 
 // parsed is the configs of a device, read.
 type parsed struct {
-	device   discovery.Device
 	configs  []config
 	messages []*discovery.Message // of each config
 }
@@ -33,8 +32,6 @@ func (h *Hub) parse(d *device, configs []config) parsed {
 			continue // it was read before
 		}
 		p.configs, p.messages = append(p.configs, c), append(p.messages, m)
-		p.device.Name = cmp.Or(p.device.Name, m.Device.Name)
-		p.device.Area = cmp.Or(p.device.Area, m.Device.Area)
 	}
 	return p
 }
@@ -43,41 +40,44 @@ func (c *config) topic() discovery.Topic {
 	return discovery.Topic{Component: c.Component, NodeID: c.Node, ObjectID: c.Object}
 }
 
-// derive sets what follows from the configs of a device.
+// derive sets what follows from all configs of a device.
 func (h *Hub) derive(d *device) {
 	configs, err := unpack(d.packed)
 	if err != nil {
 		h.log.Error("configs are lost", "device", d.address, "err", err)
 		return
 	}
-	p := h.parse(d, configs)
-	d.title, d.area, d.entities, d.commands = strings.Clone(p.device.Name), strings.Clone(p.device.Area), 0, false
+	h.sources.drop(d, d.rules)
 	h.release(d)
-	var rules []rule
-	for _, m := range p.messages {
-		for i := range m.Entities {
-			e := &m.Entities[i]
-			if len(e.Options) == 0 {
-				continue // to be removed
-			}
-			d.entities++
-			heard, commanded := topicsOf(e)
-			d.commands = d.commands || len(commanded) > 0
-			for _, topic := range heard {
-				h.claim(d, h.hash("root", root(topic)))
-			}
-			for _, topic := range commanded {
-				h.claim(d, h.hash("command", topic))
-			}
-			if r := h.sources.rule(e); !slices.ContainsFunc(rules, func(other rule) bool { return r.equal(&other) }) {
-				rules = append(rules, r)
-			}
+	d.title, d.area, d.entities, d.commands, d.stale, d.rules = "", "", 0, false, false, nil
+	for _, m := range h.parse(d, configs).messages {
+		h.add(d, m)
+	}
+	d.claims = slices.Clip(d.claims)
+}
+
+// add sets what follows from one config of a device.
+func (h *Hub) add(d *device, m *discovery.Message) {
+	d.title, d.area = cmp.Or(d.title, strings.Clone(m.Device.Name)), cmp.Or(d.area, strings.Clone(m.Device.Area))
+	for i := range m.Entities {
+		e := &m.Entities[i]
+		if len(e.Options) == 0 {
+			continue // to be removed
+		}
+		d.entities++
+		heard, commanded := topicsOf(e)
+		d.commands = d.commands || len(commanded) > 0
+		for _, topic := range heard {
+			h.claim(d, h.hash("root", root(topic)))
+		}
+		for _, topic := range commanded {
+			h.claim(d, h.hash("command", topic))
+		}
+		if r := h.sources.rule(e); !slices.ContainsFunc(d.rules, r.equal) {
+			h.wanted = append(h.wanted, h.sources.use(d, r)...)
+			d.rules = append(d.rules, r)
 		}
 	}
-	h.sources.drop(d, d.rules)
-	d.rules = slices.Clip(rules)
-	d.claims = slices.Clip(d.claims)
-	h.wanted = append(h.wanted, h.sources.use(d, d.rules)...)
 }
 
 // claim gives a topic to a device, unless another one has it. The first one wins: a device

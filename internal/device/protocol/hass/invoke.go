@@ -56,10 +56,12 @@ func (s *Session) Invoke(ctx context.Context, call *ferrule.Call) (*ferrule.Resu
 	if len(command.Publish) == 0 {
 		return nil, ferrule.Errorf(ferrule.Invalid, "these arguments change nothing")
 	}
-	if !s.invoking.TryLock() {
+	select {
+	case s.invoking <- struct{}{}:
+		defer func() { <-s.invoking }()
+	default:
 		return nil, ferrule.Errorf(ferrule.Busy, "%s is busy with another call", call.Device)
 	}
-	defer s.invoking.Unlock()
 	return s.command(ctx, call, t, &command)
 }
 
@@ -208,6 +210,9 @@ func (s *Session) hint() string {
 func (s *Session) left(w *waiting) (time.Duration, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.crowded && w.long() {
+		return 0, s.ended
+	}
 	return w.until() - time.Since(s.began), s.ended
 }
 
@@ -221,6 +226,8 @@ func (s *Session) conclude(call *ferrule.Call, w *waiting, broken error) (*ferru
 	publisher := cmp.Or(s.publisher, "the device's publisher")
 	by := publisher + " reports it; that is not proof that the device moved"
 	switch {
+	case broken == nil && s.crowded && w.long() && w.until() > now:
+		return outcome(false, "", values, "sent, but another call came before the device had finished")
 	case t.met == 0 && t.other == 0 && (t.silent > 0 || broken != nil), broken != nil && t.met < len(w.wants):
 		return nil, s.unanswered(call, w, broken)
 	case t.other > 0 && w.changed == never:

@@ -58,7 +58,7 @@ func TestEcho(t *testing.T) {
 		"changed to other value": {
 			before: func(l *testLink) { l.hear(relay, "ON") },
 			onSend: func(l *testLink) { l.later(time.Second, relay, "OFF") },
-			want:   answer{State: map[string]any{"relay": false}, Note: "somebody else"}, takes: 2500 * time.Millisecond,
+			want:   answer{State: map[string]any{"relay": false}, Note: "somebody else"}, takes: 5 * time.Second,
 		},
 		"already so": {
 			before: func(l *testLink) { l.hear(relay, "ON") },

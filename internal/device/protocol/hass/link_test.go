@@ -88,10 +88,12 @@ func (l *testLink) Info() transport.Info {
 	return transport.Info{Transport: "mqtt", Address: "home/device"}
 }
 
-// break ends the link from the far end.
+// fail ends the link from the far end.
 func (l *testLink) fail(err error) {
-	l.broken = err
-	l.Close()
+	l.once.Do(func() {
+		l.broken = err
+		close(l.closed)
+	})
 }
 
 func (l *testLink) hear(topic, payload string) {
@@ -156,9 +158,8 @@ func bubble(t *testing.T, o offer, set func(*Session), test func(t *testing.T, r
 		ctx, stop := context.WithCancel(context.Background())
 		r.stop = stop
 		go func() { r.ran <- session.Run(ctx) }()
+		defer func() { stop(); <-r.ran }()
 		test(t, r)
-		stop()
-		<-r.ran
 	})
 }
 

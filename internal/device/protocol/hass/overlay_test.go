@@ -1,13 +1,18 @@
 package hass_test
 
 import (
+	"maps"
+	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/overlay"
 	"github.com/ferrulehq/ferrule/internal/device/protocol/hass"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/hass/discovery"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/hass/entity"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/testenv/zigbee"
 )
 
 // TestOverlayEffects checks the effects of the built-in overlay.
@@ -50,4 +55,79 @@ func TestOverlayEffects(t *testing.T) {
 	if state.Effect != ferrule.Reads {
 		t.Errorf("state: got %s", state.Effect)
 	}
+}
+
+// TestOverlayCovers checks that no tool of a device depends on the default effect: each class
+// of the corpus, and each of an entity that has every topic there is, is in the overlay.
+func TestOverlayCovers(t *testing.T) {
+	file, err := overlay.Parse(hass.Overlay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := overlay.NewSet(file)
+	seen := map[string]bool{}
+	check := func(e *discovery.Entity) {
+		for _, tool := range entity.Describe(e).Tools {
+			if seen[tool.Class] {
+				continue
+			}
+			seen[tool.Class] = true
+			// The overlay has no class that reads, so that this effect stays if none matches.
+			m := &ferrule.Manifest{Tools: []ferrule.Tool{{Name: tool.Name, Class: tool.Class, Effect: ferrule.Reads}}}
+			if set.Apply(hass.Name, "0123456789abcdef", "d", m).Tools[0].Effect == ferrule.Reads {
+				t.Errorf("no effect for %s", tool.Class)
+			}
+		}
+	}
+	for _, e := range everything(t) {
+		check(&e)
+	}
+	if len(seen) < 100 {
+		t.Errorf("only %d classes", len(seen))
+	}
+	t.Run("corpus", func(t *testing.T) {
+		for _, m := range zigbee.Corpus(t) {
+			topic, ok := discovery.ParseTopic("homeassistant", m.Topic)
+			if !ok {
+				continue
+			}
+			message, err := discovery.Parse(topic, []byte(m.Payload))
+			if err != nil {
+				t.Fatal(err)
+			}
+			check(&message.Entities[0])
+		}
+	})
+}
+
+// everything returns an entity of each component, with and without a device class, that has
+// all topics, lists and payloads that have an abbreviation.
+func everything(t *testing.T) (entities []discovery.Entity) {
+	t.Helper()
+	text, err := os.ReadFile("discovery/abbreviations.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := discovery.Options{"automation_type": "trigger"}
+	for _, name := range strings.Fields(string(text)) {
+		switch {
+		case strings.HasSuffix(name, "_topic"):
+			options[name] = "home/" + name
+		case strings.HasSuffix(name, "_modes"), strings.HasSuffix(name, "_list"), name == "modes", name == "options", name == "event_types":
+			options[name] = []any{"a", "b"}
+		case strings.HasPrefix(name, "payload_"):
+			options[name] = name
+		}
+	}
+	options["supported_color_modes"] = []any{"xy"}
+	options["supported_features"] = []any{"start", "pause", "stop", "return_home", "clean_spot", "locate", "fan_speed", "arm_home", "arm_away", "trigger"}
+	for _, component := range strings.Fields(`alarm_control_panel binary_sensor button camera climate cover date datetime device_automation device_tracker event fan
+		humidifier image infrared lawn_mower light lock notify number scene select sensor siren switch tag text time update vacuum valve water_heater`) {
+		for _, class := range []string{"", "x", "garage"} {
+			own := maps.Clone(options)
+			own["device_class"], own["reports_position"] = class, class == "x"
+			entities = append(entities, discovery.Entity{Component: component, ObjectID: "it", Options: own})
+		}
+	}
+	return entities
 }

@@ -28,16 +28,17 @@ type Session struct {
 	report    func(at time.Time, measured []ferrule.Measurement)
 	rate      ratelimit.Limiter // of events
 
-	invoking sync.Mutex // held while a call is under way
+	invoking chan struct{} // holds one element while a call is under way
 
 	mu      sync.Mutex
 	waiting *waiting // what the call under way waits for; nil if nothing
 	ended   error    // why the link ended; nil before
+	crowded bool     // other callers wait
 }
 
 func newSession(link transport.Link, d *description) *Session {
 	falls := slices.ContainsFunc(d.states, func(s state) bool { return s.OffDelay > 0 })
-	return &Session{link: link, began: time.Now(), publisher: d.publisher, tools: d.tools, states: d.states, falls: falls}
+	return &Session{link: link, began: time.Now(), publisher: d.publisher, tools: d.tools, states: d.states, falls: falls, invoking: make(chan struct{}, 1)}
 }
 
 // Notify implements protocol.Notifier: the events of a device are its notifications.
@@ -45,6 +46,16 @@ func (s *Session) Notify(fn func(method string, params json.RawMessage)) { s.not
 
 // Report implements protocol.Reporter.
 func (s *Session) Report(fn func(at time.Time, measured []ferrule.Measurement)) { s.report = fn }
+
+// Yield implements protocol.Yielder.
+func (s *Session) Yield(waiting bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.crowded = waiting
+	if s.waiting != nil {
+		s.waiting.signal()
+	}
+}
 
 // Run implements protocol.Session.
 func (s *Session) Run(ctx context.Context) error {
@@ -85,8 +96,8 @@ func (s *Session) finish(err error) {
 	}
 	s.mu.Unlock()
 	s.link.Close()
-	s.invoking.Lock()
-	defer s.invoking.Unlock()
+	s.invoking <- struct{}{}
+	<-s.invoking
 }
 
 // end returns why the link ended; nil if it has not.

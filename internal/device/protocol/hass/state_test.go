@@ -124,7 +124,7 @@ func TestSecret(t *testing.T) {
 	o := offer{Configs: []config{{"text", "x", "wifi", `{"mode":"password","cmd_t":"w/set","stat_t":"w","dev":{"ids":"x"}}`}}}
 	bubble(t, o, nil, func(t *testing.T, r *rig) {
 		r.link.hear("w", "old")
-		r.link.later(0, "w", "hunter2")
+		r.link.later(time.Millisecond, "w", "hunter2")
 		got := r.result("wifi", `{"value":"hunter2"}`)
 		if !got.Confirmed || len(got.State) != 0 {
 			t.Errorf("got %+v", got)

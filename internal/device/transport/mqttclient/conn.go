@@ -78,15 +78,17 @@ func (c *Conn) Version() byte { return c.codec.version() }
 // fail ends the connection. Only the first reason counts.
 func (c *Conn) fail(err error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.err != nil || err == nil {
-		return
+	first := c.err == nil && err != nil
+	if first {
+		c.err = err
+		close(c.done)
+		c.in.close()
+		c.out.close()
 	}
-	c.err = err
-	close(c.done)
-	c.conn.Close()
-	c.in.close()
-	c.out.close()
+	c.mu.Unlock()
+	if first {
+		c.conn.Close() // without the lock: TLS may wait for a peer that hangs
+	}
 }
 
 // leave ends the connection in order. A will is published: the client is gone either way.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"syscall"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
@@ -129,7 +130,7 @@ func dialError(host, address string, err error) error {
 	switch {
 	case errors.As(err, &dns):
 		return fmt.Errorf("host %s is not known: check url, and the name service of this machine", clean(host))
-	case errors.Is(err, syscall.ECONNREFUSED):
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, wsaConnRefused):
 		return fmt.Errorf("nothing listens at %s: check that the broker runs, and url", clean(address))
 	case errors.As(err, &authority):
 		return fmt.Errorf("the certificate of %s is from an unknown authority: set ca to the file with the certificate of its CA", clean(address))
@@ -150,17 +151,27 @@ func dialError(host, address string, err error) error {
 // lostError describes why a connection broke. The library's texts are kept for what is
 // rare.
 func lostError(err error) error {
-	var alert tls.AlertError
+	var alert *net.OpError
 	switch {
 	case isClosed(err):
 		return errors.New("the broker closed the connection")
-	case errors.As(err, &alert):
-		return fmt.Errorf("the broker refused TLS (%v): it may want a certificate of this client. Set cert and key", alert)
+	case errors.As(err, &alert) && alert.Op == "remote error": // as crypto/tls names it
+		return fmt.Errorf("the broker refused TLS (%w). If it wants a certificate of this client, set cert and key", alert.Err)
 	}
 	return err
 }
 
+// The numbers of errors on Windows.
+const (
+	wsaConnAborted = syscall.Errno(10053)
+	wsaConnReset   = syscall.Errno(10054)
+	wsaConnRefused = syscall.Errno(10061)
+)
+
+// closed are the errors of a connection that the peer ended.
+var closed = []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE, wsaConnReset, wsaConnAborted}
+
 // isClosed reports whether the peer ended a connection.
 func isClosed(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+	return slices.ContainsFunc(closed, func(e error) bool { return errors.Is(err, e) })
 }

@@ -66,9 +66,10 @@ func connection(t testing.TB, client *mqttclient.Client) *mqttclient.Conn {
 func failure(t testing.TB, cfg mqttclient.Config) string {
 	t.Helper()
 	client := mqttclient.New(cfg, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	changed := client.Changed()
 	run(t, client)
 	select {
-	case <-client.Changed():
+	case <-changed:
 	case <-time.After(2 * wait.Ample):
 		t.Fatal("nothing changed")
 	}

@@ -36,7 +36,7 @@ type builder struct {
 }
 
 func newBuilder(e *discovery.Entity) *builder {
-	b := &builder{Entity: e, name: toolName(e.ObjectID), assumed: e.Options.Bool("optimistic", false)}
+	b := &builder{Entity: e, name: toolName(ownPart(e)), assumed: e.Options.Bool("optimistic", false)}
 	if b.name == "" {
 		b.name = toolName(e.Component)
 	}
@@ -45,6 +45,16 @@ func newBuilder(e *discovery.Entity) *builder {
 	b.secret = secretName(b.name) && !onOff || e.Options.Text("mode", "") == "password"
 	b.out.Disabled = !e.Options.Bool("enabled_by_default", true)
 	return b
+}
+
+// ownPart returns the object ID without the node ID in front of it, which some publishers
+// repeat: it identifies the device, and devices of one model have the same tools.
+func ownPart(e *discovery.Entity) string {
+	node := len(e.NodeID)
+	if node == 0 || len(e.ObjectID) < node+2 || !strings.EqualFold(e.ObjectID[:node], e.NodeID) || !strings.ContainsRune("_-", rune(e.ObjectID[node])) {
+		return e.ObjectID
+	}
+	return e.ObjectID[node+1:]
 }
 
 // toolName returns the letters, digits and underscores of a name.
@@ -168,6 +178,9 @@ func (b *builder) tool(a action) {
 	t.Input = object(a.args...)
 	t.UserOnly = b.Options.Text("entity_category", "") == "config"
 	t.Quarantine = a.quarantine
+	if t.Input == nil && t.Quarantine == "" { // it would take any arguments
+		t.Quarantine = "its arguments cannot be described"
+	}
 	for _, p := range a.args {
 		if p.hidden {
 			t.Secrets = append(t.Secrets, p.name)

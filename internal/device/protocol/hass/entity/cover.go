@@ -9,13 +9,14 @@ import (
 // positions is a range of a device that stands for 0 to 100 percent. It may run backwards.
 type positions struct{ closed, open float64 }
 
-// positions reads a range from two options. A range without a width is the usual one.
+// positions reads a range from two options. One that makes no sense is the usual one.
 func (b *builder) positions(closed, open string) positions {
+	const most = 1 << 16
 	p := positions{b.Options.Number(closed, 0), b.Options.Number(open, 100)}
-	if !finite(p.closed, p.open) || p.closed == p.open {
-		return positions{0, 100}
+	if math.Abs(p.closed) <= most && math.Abs(p.open) <= most && math.Abs(p.open-p.closed) >= 1 {
+		return p
 	}
-	return p
+	return positions{0, 100}
 }
 
 // value returns the whole number of the device that is nearest to a percentage.
@@ -98,13 +99,13 @@ func (b *builder) valve() {
 	}
 }
 
+// movements are the numbers of what a cover or a valve says.
+var movements = map[string]float64{"open": 1, "closed": 0}
+
 // toMovement returns the converter of the state of a cover or a valve.
 func (b *builder) toMovement() func(string) (Value, bool) {
-	names := map[string]string{}
-	for _, name := range []string{"stopped", "opening", "closing", "closed", "open"} {
-		names[b.Options.Text("state_"+name, name)] = name
-	}
-	return toNamed(names, map[string]float64{"open": 1, "closed": 0})
+	same := func(name string) string { return name }
+	return toNamed(b.names(same, "open", "closed", "closing", "opening", "stopped"), movements)
 }
 
 // mover is what opens, closes and stops something.

@@ -16,7 +16,7 @@ func (b *builder) fan() {
 			return plain(speed), within(speeds.percent(speed), 1)
 		},
 	}
-	if !finite(speeds.low, speeds.high) || speeds.low < 0 || speeds.low >= speeds.high {
+	if !(speeds.low >= 0 && speeds.low < speeds.high && speeds.high <= 1<<16) {
 		s.quarantine = "its range of speeds is not valid"
 	}
 	b.setting(s)

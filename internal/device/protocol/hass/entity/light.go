@@ -4,13 +4,14 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 )
 
 // light describes a light. Its three schemas differ in how they publish and in what they
 // say; the tools are the same.
 func (b *builder) light() {
-	l := &light{scale: max(1, math.Trunc(b.Options.Number("brightness_scale", 255)))}
+	l := &light{scale: b.scale("brightness_scale")}
 	switch b.Options.Text("schema", "basic") {
 	case "json":
 		b.jsonLight(l)
@@ -19,6 +20,15 @@ func (b *builder) light() {
 	default:
 		b.basicLight(l)
 	}
+}
+
+// scale returns the highest brightness, which is an option.
+func (b *builder) scale(key string) float64 {
+	const usual, most = 255, 1 << 16
+	if n := math.Trunc(b.Options.Number(key, usual)); n >= 1 && n <= most {
+		return n
+	}
+	return usual
 }
 
 // light is what a light can do, and the names of the states that confirm it.
@@ -30,7 +40,7 @@ type light struct {
 	colors     []*colorMode
 
 	on, brightnessState, tempState, effectState string
-	colorStates                                 map[string]string // by the name of the mode
+	colorStates                                 []string // one for each of colors
 }
 
 // colorTemp is the range of a color temperature.
@@ -43,22 +53,27 @@ type colorTemp struct {
 // colorTemp reads the range of the color temperature. In mireds, devices round by one;
 // in kelvins, that is up to 50.
 func (b *builder) colorTemp() *colorTemp {
-	const low, high = 153, 500 // mireds
+	t := colorTemp{153, 500, "mired", 1}
 	if b.Options.Bool("color_temp_kelvin", false) {
-		return &colorTemp{b.Options.Number("min_kelvin", 2000), b.Options.Number("max_kelvin", 6535), "K", 50}
+		t = colorTemp{2000, 6535, "K", 50}
+		return t.limit(b.Options.Number("min_kelvin", t.low), b.Options.Number("max_kelvin", t.high))
 	}
-	t := &colorTemp{low, high, "mired", 1}
+	low, high := t.low, t.high
 	if k := b.Options.Number("max_kelvin", 0); k > 0 {
-		t.low = math.Floor(1e6 / k)
+		low = math.Floor(1e6 / k)
 	}
 	if k := b.Options.Number("min_kelvin", 0); k > 0 {
-		t.high = math.Floor(1e6 / k)
+		high = math.Floor(1e6 / k)
 	}
-	t.low, t.high = b.Options.Number("min_mireds", t.low), b.Options.Number("max_mireds", t.high)
-	if !finite(t.low, t.high) || t.low > t.high {
-		t.low, t.high = low, high
+	return t.limit(b.Options.Number("min_mireds", low), b.Options.Number("max_mireds", high))
+}
+
+// limit returns the range with limits of the device, unless they make no sense.
+func (t colorTemp) limit(low, high float64) *colorTemp {
+	if low >= 1 && low <= high && high <= 1e6 {
+		t.low, t.high = math.Ceil(low), math.Floor(high)
 	}
-	return t
+	return &t
 }
 
 // colorMode is a way to say a color.
@@ -210,7 +225,7 @@ func (l *light) confirm(c change) (all []Expectation) {
 		all = append(all, expectation(l.tempState, within(*c.temp, l.temp.tolerance))...)
 	}
 	if c.mode != nil {
-		all = append(all, expectation(l.colorStates[c.mode.name], c.mode.near(c.color))...)
+		all = append(all, expectation(l.colorStates[slices.Index(l.colors, c.mode)], c.mode.near(c.color))...)
 	}
 	return all
 }
@@ -218,15 +233,18 @@ func (l *light) confirm(c change) (all []Expectation) {
 // lightTools adds the tools of a light. Effects have one of their own: most are over after
 // a while, so that a call is not the same as two.
 func (b *builder) lightTools(l *light, effects string, senders []*sender, publish func(c change) ([]Publication, error)) {
-	args := []property{boolArg("on", "").opt()}
+	args, exclusive := []property{boolArg("on", "").opt()}, ""
+	if len(l.colors) > 0 {
+		exclusive = " Not together with color."
+	}
 	if l.brightness {
 		args = append(args, numberArg("brightness", "", 1, l.scale, 1).opt())
 	}
 	if l.temp != nil {
-		args = append(args, numberArg("color_temp", "In "+l.temp.unit+".", l.temp.low, l.temp.high, 1).opt())
+		args = append(args, numberArg("color_temp", "In "+l.temp.unit+"."+exclusive, l.temp.low, l.temp.high, 1).opt())
 	}
 	if l.white > 0 {
-		args = append(args, numberArg("white", "Brightness of white light.", 1, l.white, 1).opt())
+		args = append(args, numberArg("white", "Brightness of white light."+exclusive, 1, l.white, 1).opt())
 	}
 	switch len(l.colors) {
 	case 0:
@@ -288,13 +306,13 @@ func (b *builder) lightStates(l *light, source func(what string, mode *colorMode
 	if l.temp != nil {
 		l.tempState = add(State{Name: "color_temp", Convert: toNumber, Signal: true, Unit: l.temp.unit}, "color_temp", nil)
 	}
-	l.colorStates = map[string]string{}
 	for _, mode := range l.colors {
 		name := "color"
 		if len(l.colors) > 1 {
 			name = "color_" + mode.name
 		}
-		l.colorStates[mode.name] = add(State{Name: name, Convert: known(mode.parse)}, "color", mode)
+		state := add(State{Name: name, Convert: known(mode.parse)}, "color", mode)
+		l.colorStates = append(l.colorStates, state)
 	}
 	l.effectState = add(State{Name: "effect", Convert: toText}, "effect", nil)
 }

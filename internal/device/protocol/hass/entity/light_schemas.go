@@ -3,7 +3,6 @@ package entity
 import (
 	"encoding/json"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 
@@ -32,7 +31,7 @@ func (b *builder) jsonLight(l *light) {
 	}
 	l.brightness = b.Options.Bool("brightness", slices.ContainsFunc(modes, func(m string) bool { return m != "onoff" }))
 	if slices.Contains(modes, "white") {
-		l.white = max(1, math.Trunc(b.Options.Number("white_scale", 255)))
+		l.white = b.scale("white_scale")
 	}
 	if slices.Contains(modes, "color_temp") {
 		l.temp = b.colorTemp()
@@ -86,7 +85,7 @@ func (b *builder) basicLight(l *light) {
 	}
 	l.brightness = to["brightness"] != nil
 	if to["white"] != nil {
-		l.white = max(1, math.Trunc(b.Options.Number("white_scale", 255)))
+		l.white = b.scale("white_scale")
 	}
 	if to["color_temp"] != nil {
 		l.temp = b.colorTemp()

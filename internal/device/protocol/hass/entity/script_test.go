@@ -44,7 +44,7 @@ func TestScripts(t *testing.T) {
 			for i := range archive.Files {
 				parts[archive.Files[i].Name] = &archive.Files[i]
 			}
-			got := run(t, string(parts["config"].Data), string(parts["script"].Data))
+			got := play(t, string(parts["config"].Data), string(parts["script"].Data))
 			if *update {
 				parts["want"].Data = []byte(got)
 				if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
@@ -57,28 +57,27 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// describe returns what the first entity of a discovery message offers.
-func describe(t *testing.T, topic, config string) entity.Described {
+// play runs a script against a config, which is a topic and a payload.
+func play(t *testing.T, config, script string) string {
 	t.Helper()
+	topic, payload, _ := strings.Cut(config, "\n")
 	at, ok := discovery.ParseTopic("homeassistant", topic)
 	if !ok {
 		t.Fatal("not a topic of discovery:", topic)
 	}
-	message, err := discovery.Parse(at, []byte(config))
+	message, err := discovery.Parse(at, []byte(payload))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return entity.Describe(&message.Entities[0])
-}
-
-// run runs a script against a config, which is a topic and a payload.
-func run(t *testing.T, config, script string) string {
-	t.Helper()
-	topic, payload, _ := strings.Cut(config, "\n")
-	d := describe(t, topic, payload)
+	d := entity.Describe(&message.Entities[0])
 	var out strings.Builder
 	for _, tool := range d.Tools {
 		fmt.Fprintf(&out, "tool %s (%s)%s %s\n", tool.Name, tool.Class, marks(tool), tool.Input)
+		for _, topic := range tool.Topics { // equal devices have different ones
+			if shown := fmt.Sprint(tool.Tool); strings.Contains(shown, topic) {
+				t.Errorf("%s shows the topic %s: %s", tool.Name, topic, shown)
+			}
+		}
 	}
 	for _, s := range d.States {
 		fmt.Fprintf(&out, "state %s%s\n", s.Name, stateMarks(s))
@@ -203,5 +202,66 @@ func said(out *strings.Builder, d entity.Described, last entity.Command, topic, 
 			fmt.Fprintf(out, " (%v)", v.Number)
 		}
 		out.WriteString("\n")
+	}
+}
+
+// TestCodes checks that no code appears in what is shown of an alarm panel, and that errors
+// do not have one.
+func TestCodes(t *testing.T) {
+	for _, code := range []string{`"471108"`, `471108`} {
+		d := describeEntity(t, "alarm_control_panel", "house", `{"cmd_t":"p/set","stat_t":"p","cmd_tpl":"{{ code.x.y }}","code":`+code+`}`)
+		shown := fmt.Sprintf("%+v %+v", d.States, d.Notes)
+		for _, tool := range d.Tools {
+			text, err := json.Marshal(tool.Tool)
+			if err != nil || !slices.Contains(tool.Secrets, "code") {
+				t.Errorf("%s: secrets %q, %v", tool.Name, tool.Secrets, err)
+			}
+			shown += string(text)
+			for _, given := range []string{"471108", "471109", ""} {
+				_, err := tool.Command(map[string]any{"mode": "home", "code": given})
+				if err == nil || strings.Contains(err.Error(), "4711") || (given == "471108") == (err.Error() == "wrong code") {
+					t.Errorf("%s with %q: %v", tool.Name, given, err)
+				}
+			}
+		}
+		if strings.Contains(shown, "471108") {
+			t.Error("the code is shown:", shown)
+		}
+	}
+}
+
+// TestOddLimits describes devices whose limits make no sense. Tools have usual ones, or are
+// in quarantine; no number that is not one is published.
+func TestOddLimits(t *testing.T) {
+	for _, number := range []string{`0`, `-1`, `1e300`, `-1e300`, `1e999`, `"nan"`, `"inf"`, `"x"`, `null`, `[]`, `0.001`} {
+		for component, config := range map[string]string{
+			"light":      `{"schema":"json","cmd_t":"c","stat_t":"s","sup_clrm":["color_temp","white"],"bri_scl":N,"white_scale":N,"min_mireds":N}`,
+			"cover":      `{"set_pos_t":"c","pos_t":"s","pos_open":N,"tilt_cmd_t":"c","tilt_max":N}`,
+			"valve":      `{"cmd_t":"c","stat_t":"s","reports_position":true,"pos_clsd":N}`,
+			"climate":    `{"temp_cmd_t":"c","temp_stat_t":"s","min_temp":N,"temp_step":N,"hum_cmd_t":"c","max_hum":N}`,
+			"fan":        `{"pct_cmd_t":"c","pct_stat_t":"s","spd_rng_max":N}`,
+			"humidifier": `{"hum_cmd_t":"c","hum_stat_t":"s","min_hum":N}`,
+		} {
+			d := describeEntity(t, component, "x", strings.ReplaceAll(config, "N", number))
+			for _, tool := range d.Tools {
+				if _, err := schema.Compile(tool.Input); err != nil {
+					t.Errorf("%s %s %s: %v", component, number, tool.Name, err)
+				}
+				c, err := tool.Command(map[string]any{"on": true, "position": json.Number("50"), "tilt": json.Number("50"), "percentage": json.Number("50"), "temperature": json.Number("20"), "humidity": json.Number("50")})
+				for _, p := range c.Publish {
+					if strings.ContainsAny(string(p.Payload), "fF") && tool.Quarantine == "" && component != "light" {
+						t.Errorf("%s %s %s: publishes %s", component, number, tool.Name, p.Payload)
+					}
+				}
+				if err != nil {
+					t.Errorf("%s %s %s: %v", component, number, tool.Name, err)
+				}
+			}
+			for _, s := range d.States {
+				if v, ok := s.Convert("50"); ok && !json.Valid(v.JSON) {
+					t.Errorf("%s %s %s: %s", component, number, s.Name, v.JSON)
+				}
+			}
+		}
 	}
 }

@@ -43,6 +43,7 @@ func TestStates(t *testing.T) {
 		{"select", `{"options":["a","b"]}`, "b", `"b" records 1`},
 		{"update", `{}`, "1.2.0", `{"installed_version":"1.2.0"}`},
 		{"update", `{}`, `{"installed_version":"1","latest_version":null,"x":[]}`, `{"installed_version":"1"}`},
+		{"update", `{}`, `{"installed_version":`, "ignored"},
 		{"event", `{"event_types":["press"]}`, `{"event_type":"press","duration":0.5}`, `{"event_type":"press","duration":0.5}`},
 		{"event", `{"event_types":["press"]}`, `{"event_type":"hold"}`, "ignored"},
 		{"event", `{"event_types":["press"]}`, `press`, "ignored"},
@@ -51,7 +52,7 @@ func TestStates(t *testing.T) {
 		{"device_automation", `{"automation_type":"trigger","topic":"s","type":"action","subtype":"on","payload":"on"}`, "", "ignored"},
 		{"tag", `{"topic":"s","value_template":"{{ value_json.UID }}"}`, `{"UID":"E9F35959"}`, `"E9F35959"`},
 	} {
-		d := described(t, test.component, "it", `{"state_topic":"s",`+strings.TrimPrefix(test.config, "{"))
+		d := describeEntity(t, test.component, "it", `{"state_topic":"s",`+strings.TrimPrefix(test.config, "{"))
 		if len(d.States) != 1 || d.States[0].Topic != "s" || len(d.Tools) > 0 {
 			t.Errorf("%s %s: %+v", test.component, test.config, d)
 			continue
@@ -86,7 +87,7 @@ func TestStateFlags(t *testing.T) {
 		{"event", "a", `{"event_types":["x"]}`, "a event"},
 		{"tag", "a", `{"topic":"s"}`, "a event"},
 	} {
-		d := described(t, test.component, test.object, `{"state_topic":"s",`+strings.TrimPrefix(test.config, "{"))
+		d := describeEntity(t, test.component, test.object, `{"state_topic":"s",`+strings.TrimPrefix(test.config, "{"))
 		if len(d.States) != 1 {
 			t.Errorf("%s: %+v", test.config, d)
 			continue
@@ -116,12 +117,12 @@ func TestNotes(t *testing.T) {
 		{"teapot", `{"command_topic":"c"}`, "teapot it: the component teapot is unknown"},
 		{"camera", `{"topic":"c"}`, "camera it: left out: it shows people or where they are"},
 		{"device_tracker", `{"state_topic":"c"}`, "device_tracker it: left out: it shows people or where they are"},
-		{"sensor", `{"icon":"x"}`, "sensor it: no topic to send to or to read"},
-		{"button", `{"icon":"x"}`, "button it: no topic to send to or to read"},
+		{"sensor", `{"unit_of_measurement":"x"}`, "sensor it: no topic to send to or to read"},
+		{"button", `{"payload_press":"x"}`, "button it: no topic to send to or to read"},
 		{"sensor", `{"state_topic":"s","value_template":"{% macro f() %}{% endmacro %}"}`, "sensor it: its state cannot be read: "},
 		{"device_automation", `{"automation_type":"action"}`, `device_automation it: automation of type "action"`},
 	} {
-		d := described(t, test.component, "it", test.config)
+		d := describeEntity(t, test.component, "it", test.config)
 		if len(d.Notes) != 1 || !strings.HasPrefix(d.Notes[0], test.want) || len(d.Tools)+len(d.States) > 0 {
 			t.Errorf("%s %s: %+v", test.component, test.config, d)
 		}

@@ -3,6 +3,7 @@ package entity
 import (
 	"encoding/json"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -185,17 +186,36 @@ func (b *builder) press(suffix, text string, to *sender, payload string, confirm
 	})
 }
 
-// toNamed returns the converter of a state whose payloads have names. A payload without one
-// is passed on as it is: nothing may hide that the device has entered another state. Numbers
-// are recorded for the names that have one.
-func toNamed(names map[string]string, numbers map[string]float64) func(string) (Value, bool) {
+// word matches what a state may be called. It has no digits, because some locks say codes.
+var word = regexp.MustCompile(`^[A-Za-z][A-Za-z _-]{0,31}$`)
+
+// named is a payload that stands for a state.
+type named struct{ payload, name string }
+
+// names returns the names of states with their payloads. Those are the options state_NAME,
+// or else what usual returns.
+func (b *builder) names(usual func(name string) string, all ...string) []named {
+	list := make([]named, len(all))
+	for i, name := range all {
+		list[i] = named{b.Options.Text("state_"+name, usual(name)), name}
+	}
+	return list
+}
+
+// toNamed returns the converter of a state whose payloads have names. Another word is
+// passed on as it is, and everything else is unknown: nothing may hide that the device has
+// entered another state. Numbers are recorded for the names that have one.
+func toNamed(list []named, numbers map[string]float64) func(string) (Value, bool) {
 	return known(func(text string) (Value, bool) {
-		name, ok := names[text]
-		if !ok {
+		i := slices.IndexFunc(list, func(n named) bool { return n.payload == text })
+		switch {
+		case i < 0 && word.MatchString(text):
 			return textValue(text), true
+		case i < 0:
+			return unknown, true
 		}
-		v := textValue(name)
-		if n, ok := numbers[name]; ok {
+		v := textValue(list[i].name)
+		if n, ok := numbers[list[i].name]; ok {
 			v.Number = n
 		}
 		return v, true

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
@@ -37,6 +38,9 @@ func (b *builder) toggle() {
 // setter adds a tool with one argument, whose value is published, and its state. The
 // functions turn the argument into what is published and what is heard then.
 func (b *builder) setter(p property, state State, text, quarantine string, value func(args map[string]any) (payload any, heard Value)) {
+	if b.secret {
+		p = p.secret()
+	}
 	name := b.state(state, "state_topic", "value_template")
 	s := b.sender("command_topic", "command_template")
 	if s == nil {
@@ -112,9 +116,6 @@ func (b *builder) text() {
 		least, most, quarantine = 0, longest, "its length is not in a range from 0 to 255"
 	}
 	p := textArg("value", "", int(least), int(most), b.Options.Text("pattern", ""))
-	if b.secret {
-		p = p.secret()
-	}
 	b.setter(p, State{Convert: toText}, "Sets the text of "+b.label+".", quarantine, textOf)
 }
 
@@ -206,8 +207,10 @@ func toVersions(text string) (Value, bool) {
 		return Value{}, false
 	}
 	var v versions
-	if err := json.Unmarshal([]byte(text), &v); err != nil {
-		v = versions{Installed: &text}
+	if !strings.HasPrefix(text, "{") {
+		v.Installed = &text
+	} else if json.Unmarshal([]byte(text), &v) != nil {
+		return Value{}, false
 	}
 	for _, version := range []*string{v.Installed, v.Latest} {
 		if version != nil {

@@ -13,11 +13,15 @@ import (
 	"github.com/ferrulehq/ferrule/internal/schema"
 )
 
-// describe describes the entity of a config, which is without its device.
-func described(t *testing.T, component, object, config string) entity.Described {
+// describeEntity describes the entity of a config, which is without its device.
+func describeEntity(t *testing.T, component, object, config string) entity.Described {
 	t.Helper()
 	payload := strings.Replace(`{"device":{"identifiers":"d"},`+strings.TrimPrefix(config, "{"), ",}", "}", 1)
-	m, err := discovery.Parse(discovery.Topic{Component: component, ObjectID: object}, []byte(payload))
+	node, own, found := strings.Cut(object, "/")
+	if !found {
+		node, own = "", object
+	}
+	m, err := discovery.Parse(discovery.Topic{Component: component, NodeID: node, ObjectID: own}, []byte(payload))
 	if err != nil || len(m.Entities) != 1 {
 		t.Fatalf("%s: %v", config, err)
 	}
@@ -95,12 +99,12 @@ func TestSetters(t *testing.T) {
 		{"update", `{"command_topic":"c","payload_install":"go","state_topic":"s"}`, `{}`, "c go", `{"in_progress":true}`, `{"installed_version":"1","latest_version":"2"}`},
 		{"update", `{"command_topic":"c","payload_install":"go","state_topic":"s"}`, `{}`, "c go", `{"installed_version":"2","latest_version":"2"}`, `1`},
 	} {
-		d := described(t, test.component, "it", test.config)
+		d := describeEntity(t, test.component, "it", test.config)
 		if len(d.Tools) != 1 {
 			t.Errorf("%s %s: %+v", test.component, test.config, d)
 			continue
 		}
-		published, expect := publishes(t, &d.Tools[0], test.args)
+		published, expect := publish(t, &d.Tools[0], test.args)
 		if published != test.publishes {
 			t.Errorf("%s %s with %s: got %q, want %q", test.component, test.config, test.args, published, test.publishes)
 		}
@@ -117,8 +121,8 @@ func TestSetters(t *testing.T) {
 	}
 }
 
-// run calls a tool, and returns what it publishes, or why it does not.
-func publishes(t *testing.T, tool *entity.Tool, args string) (string, []entity.Expectation) {
+// publish calls a tool, and returns what it publishes, or why it does not.
+func publish(t *testing.T, tool *entity.Tool, args string) (string, []entity.Expectation) {
 	t.Helper()
 	if tool.Quarantine != "" {
 		return "quarantine", nil
@@ -146,6 +150,10 @@ func TestToolNames(t *testing.T) {
 	for _, test := range []struct{ component, object, config, want string }{
 		{"switch", "relay", `{"command_topic":"c","device_class":"outlet"}`, "relay switch.outlet.set"},
 		{"switch", "Relay-1 ä__b_", `{"command_topic":"c","name":"My plug"}`, "Relay_1_b switch.set"},
+		{"switch", "7f3a/7F3A_relay", `{"command_topic":"c"}`, "relay switch.set"},
+		{"switch", "7f3a/7f3a_", `{"command_topic":"c"}`, "7f3a switch.set"},
+		{"switch", "7f3a/7f3abc", `{"command_topic":"c"}`, "7f3abc switch.set"},
+		{"number", "pin_code", `{"command_topic":"c"}`, "pin_code number.set [value]"},
 		{"switch", "-", `{"command_topic":"c","device_class":"a.b"}`, "switch switch.set"},
 		{"button", strings.Repeat("x", 99), `{"command_topic":"c","device_class":"restart"}`, strings.Repeat("x", 48) + " button.restart.press"},
 		{"update", "update", `{"command_topic":"c","payload_install":"x","entity_category":"config"}`, "update_install update.install user only"},
@@ -153,7 +161,7 @@ func TestToolNames(t *testing.T) {
 		{"text", "wifi", `{"command_topic":"c","mode":"password"}`, "wifi text.set [value]"},
 		{"text", "admin_code", `{"command_topic":"c"}`, "admin_code text.set [value]"},
 	} {
-		d := described(t, test.component, test.object, test.config)
+		d := describeEntity(t, test.component, test.object, test.config)
 		if len(d.Tools) != 1 {
 			t.Errorf("%s: %+v", test.config, d)
 			continue

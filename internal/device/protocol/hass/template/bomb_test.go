@@ -265,9 +265,13 @@ func FuzzTemplate(f *testing.F) {
 		f.Add(strings.ReplaceAll(replaceWords(text), "first", "value_json.a"), `{"a": "\u00e9\ud83d\ude00", "a": -0.0}`)
 	}
 	f.Fuzz(func(t *testing.T, text, payload string) {
-		took, _, out, err := measured(text, payload)
-		if took > time.Second || len(out) > maxValue {
-			t.Errorf("took %v, gave %d bytes", took, len(out))
+		start, out := time.Now(), ""
+		parsed, err := Parse(text)
+		if err == nil {
+			out, err = parsed.Render(Payload([]byte(payload)))
+		}
+		if took := time.Since(start); took > time.Second || len(out) > maxValue {
+			t.Errorf("took %v, gave %d bytes", time.Since(start), len(out))
 		}
 		if err != nil && len(err.Error()) > 200 {
 			t.Errorf("long error: %v", err)

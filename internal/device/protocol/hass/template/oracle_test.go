@@ -1,7 +1,6 @@
 package template
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -12,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ferrulehq/ferrule/internal/testenv/zigbee"
 )
 
 // oracle is a program that renders templates with Jinja2, one case a line. The filters are
@@ -89,15 +90,26 @@ type rendering struct {
 	Payload  *string        `json:"payload,omitempty"`
 }
 
+// interpreter returns a Python that has Jinja2. The one of the distribution may not be the
+// first in the path.
+func interpreter(t *testing.T) string {
+	t.Helper()
+	for _, program := range []string{"/usr/bin/python3", "python3"} {
+		if exec.Command(program, "-c", "import jinja2").Run() == nil {
+			return program
+		}
+	}
+	if os.Getenv("CI") != "" {
+		t.Fatal("install python3-jinja2")
+	}
+	t.Skip("needs python3-jinja2")
+	return ""
+}
+
 // ask renders all cases with Jinja2. A text is nil if Jinja2 fails.
 func ask(t *testing.T, cases []rendering) []*string {
 	t.Helper()
-	if err := exec.Command("python3", "-c", "import jinja2").Run(); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal("install python3-jinja2")
-		}
-		t.Skip("needs python3-jinja2")
-	}
+	python := interpreter(t)
 	var in bytes.Buffer
 	for _, c := range cases {
 		line, err := json.Marshal(c)
@@ -106,7 +118,7 @@ func ask(t *testing.T, cases []rendering) []*string {
 		}
 		in.Write(append(line, '\n'))
 	}
-	cmd := exec.Command("python3", "-c", oracle)
+	cmd := exec.Command(python, "-c", oracle)
 	cmd.Stdin, cmd.Stderr = &in, os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -284,24 +296,9 @@ func commands(template string) []map[string]any {
 // corpusTemplates returns the templates of the corpus and how often each is used.
 func corpusTemplates(t *testing.T) map[string]int {
 	t.Helper()
-	dir := os.Getenv("FERRULE_TEST_ZIGBEE")
-	if dir == "" {
-		t.Skip("needs FERRULE_TEST_ZIGBEE")
-	}
-	f, err := os.Open(dir + "/corpus.ndjson")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
 	found := map[string]int{}
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var m struct{ Payload string }
+	for _, m := range zigbee.Corpus(t) {
 		var payload any
-		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
-			t.Fatal(err)
-		}
 		if err := json.Unmarshal([]byte(m.Payload), &payload); err != nil {
 			t.Fatal(err)
 		}
