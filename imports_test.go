@@ -291,9 +291,9 @@ var importRules = map[string]importRule{
 	"internal/gateway": {
 		own: []string{
 			"internal/ferrule", "internal/guard/approval", "internal/guard/halt", "internal/guard/identity", "internal/guard/issuer", "internal/guard/lease", "internal/guard/limits", "internal/guard/policy", "internal/guard/records", "internal/lifecycle", "internal/cluster", "internal/fleet", "internal/journal", "internal/pipeline", "internal/guard/people", "internal/guard/oauth", "internal/guard/tokens",
-			"internal/agent/builtin", "internal/agent/catalog", "internal/agent/endpoint", "internal/agent/server",
+			"internal/agent/builtin", "internal/agent/catalog", "internal/agent/endpoint", "internal/agent/mqttserver", "internal/agent/server",
 			"internal/device/dock", "internal/device/overlay", "internal/device/protocol", "internal/device/protocol/hass", "internal/device/protocol/mcp", "internal/device/protocol/mcpu", "internal/device/protocol/xiaozhi", "internal/device/protocol/xiaozhi/provision",
-			"internal/device/transport", "internal/device/transport/httpclient", "internal/device/transport/inbound", "internal/device/transport/mqtt", "internal/device/transport/mqttclient", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/device/transport/websocket",
+			"internal/device/transport", "internal/device/transport/httpclient", "internal/device/transport/inbound", "internal/device/transport/mcpmqtt", "internal/device/transport/mqtt", "internal/device/transport/mqttclient", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/device/transport/websocket",
 			"internal/local/control", "internal/local/datadir", "internal/local/stdio",
 			"internal/measure/history", "internal/measure/plot", "internal/measure/poller", "internal/measure/query",
 			"internal/ops/config", "internal/ops/localca", "internal/ops/telemetry", "internal/schema",

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,9 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/protocol/hass"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/mcp"
 	"github.com/ferrulehq/ferrule/internal/device/transport"
+	"github.com/ferrulehq/ferrule/internal/device/transport/mcpmqtt"
 	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
@@ -21,7 +24,7 @@ import (
 // share:
 //
 //	client --+-- hub: devices that describe themselves by discovery messages
-//	         +-- more connectors, see connectors
+//	         +-- mcp: devices that are MCP servers
 //	         +-- serve: this gateway as a server for agents on the broker
 type brokers struct {
 	log *slog.Logger
@@ -40,6 +43,7 @@ type broker struct {
 	cfg    config.Broker
 	client *mqttclient.Client
 	hub    *hass.Hub
+	mcp    *mcpmqtt.Connector
 	stop   context.CancelFunc
 	tried  <-chan struct{} // closed when it is connected, or that failed
 	done   chan struct{}   // closed when everything has ended
@@ -125,7 +129,10 @@ func (b *brokers) start(ctx context.Context, cfg config.Broker, report func(stri
 	hub := hass.NewHub(hass.HubConfig{
 		Broker: cfg.Name, Prefix: cfg.Prefix, Local: cfg.Local(), Adopt: cfg.Adopt, Settings: cfg.Settings, Disabled: cfg.Disabled,
 	}, client, log)
-	r := &broker{cfg: cfg, client: client, hub: hub, stop: stop, tried: client.Changed(), done: make(chan struct{}), groups: make(map[string]bool)}
+	servers := mcpmqtt.New(mcpmqtt.Config{
+		Broker: cfg.Name, Local: cfg.Local(), Adopt: cfg.Adopt == config.AdoptAll, Protocols: []string{mcp.Name}, Client: cfg.Client(),
+	}, client, log)
+	r := &broker{cfg: cfg, client: client, hub: hub, mcp: servers, stop: stop, tried: client.Changed(), done: make(chan struct{}), groups: make(map[string]bool)}
 	b.running[cfg.Name] = r
 	parts := []func(context.Context) error{client.Run}
 	for _, c := range r.connectors() {
@@ -139,7 +146,7 @@ func (b *brokers) start(ctx context.Context, cfg config.Broker, report func(stri
 
 // connectors returns what finds devices on the broker. All use its client.
 func (r *broker) connectors() []transport.Connector {
-	return []transport.Connector{r.hub}
+	return []transport.Connector{r.hub, r.mcp}
 }
 
 // run runs all parts until ctx ends. If one fails, the others go on.
@@ -212,7 +219,7 @@ func (r *broker) problem() string {
 	case !state.Connected:
 		return fmt.Sprintf("at %s is not connected since %s: %s", r.cfg.URL, ferrule.FormatTime(state.Since), state.Reason)
 	}
-	return r.hub.Status().Note
+	return cmp.Or(r.hub.Status().Note, r.mcp.Problem())
 }
 
 // settle waits until what the connected brokers have kept was read, so that their devices

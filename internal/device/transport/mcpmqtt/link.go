@@ -62,7 +62,7 @@ func (c *Connector) open(ctx context.Context, s Server) (transport.Link, error) 
 	l.conn, l.leave = conn, leave
 	if conn.Version() < 5 {
 		leave()
-		return nil, errVersion
+		return nil, ErrVersion
 	}
 	_, err = conn.Subscribe(ctx, l.take,
 		mqttclient.Filter{Topic: s.Capability(), QoS: 1}, mqttclient.Filter{Topic: s.RPC(l.id), QoS: 1, NoLocal: true})

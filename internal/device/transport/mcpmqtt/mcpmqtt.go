@@ -90,7 +90,8 @@ func New(cfg Config, client *mqttclient.Client, log *slog.Logger) *Connector {
 	}
 }
 
-// Problem says what is wrong with the broker; "" if nothing is.
+// Problem says what is wrong with the announcements on the broker; "" if nothing is. A
+// broker that cannot have any is none: most have no MCP servers.
 func (c *Connector) Problem() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,8 +107,8 @@ func (c *Connector) Watch(ctx context.Context, update func(group string, all []t
 			return nil // ctx has ended
 		}
 		if err := c.follow(ctx, conn, report); err != nil {
-			c.log.Warn("MCP servers on the broker cannot be found", "err", err)
-			c.set(err.Error(), "the broker is not usable: "+err.Error())
+			c.log.Info("MCP servers on the broker cannot be found", "err", err)
+			c.set("", err.Error())
 			report()
 		}
 		select {
@@ -135,7 +136,7 @@ func (c *Connector) set(problem, lost string) {
 // follow reports servers until the connection is lost or ctx ends.
 func (c *Connector) follow(ctx context.Context, conn *mqttclient.Conn, report func()) error {
 	if conn.Version() < 5 {
-		return errVersion
+		return ErrVersion
 	}
 	end, err := conn.Subscribe(ctx, c.hear, mqttclient.Filter{Topic: presenceFilter, QoS: 1})
 	if err != nil {
@@ -165,8 +166,8 @@ func (c *Connector) follow(ctx context.Context, conn *mqttclient.Conn, report fu
 	}
 }
 
-// errVersion is the problem of a broker with MQTT 3.1.1.
-var errVersion = errors.New("MCP over MQTT needs MQTT 5, and the broker has only 3.1.1")
+// ErrVersion is the error for a broker with MQTT 3.1.1.
+var ErrVersion = errors.New("MCP over MQTT needs MQTT 5, and the broker has only 3.1.1")
 
 // notify asks for a report. It is called with mu held.
 func (c *Connector) notify() {

@@ -3,6 +3,7 @@
 package mcpmqtt_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,20 @@ type watched struct {
 	*mcpmqtt.Connector
 	mu  sync.Mutex
 	all []transport.Sighting
+	log bytes.Buffer
+}
+
+// Write receives the log.
+func (w *watched) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.log.Write(p)
+}
+
+func (w *watched) logged(text string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return strings.Contains(w.log.String(), text)
 }
 
 // watch runs a Connector at a broker until the test ends.
@@ -40,9 +55,10 @@ func watch(t *testing.T, b *mosquitto.Broker, change func(*mcpmqtt.Config)) *wat
 	if change != nil {
 		change(&cfg)
 	}
-	log := slog.New(slog.NewTextHandler(t.Output(), nil))
+	w := &watched{}
+	log := slog.New(slog.NewTextHandler(io.MultiWriter(t.Output(), w), nil))
 	client := mqttclient.New(cfg.Client, log)
-	w := &watched{Connector: mcpmqtt.New(cfg, client, log)}
+	w.Connector = mcpmqtt.New(cfg, client, log)
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { client.Run(ctx) })
@@ -220,7 +236,7 @@ func TestStaleNotice(t *testing.T) {
 	}
 }
 
-// TestOldBroker: with MQTT 3.1.1 there is a problem to show, and no device.
+// TestOldBroker: with MQTT 3.1.1 there is no device, and the log says why.
 func TestOldBroker(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -237,7 +253,7 @@ func TestOldBroker(t *testing.T) {
 		}
 	}()
 	w := watch(t, &mosquitto.Broker{URL: "mqtt://" + listener.Addr().String()}, nil)
-	wait.For(t, wait.Ample, "the problem", func() bool { return strings.Contains(w.Problem(), "needs MQTT 5") })
+	wait.For(t, wait.Ample, "the reason", func() bool { return w.logged("needs MQTT 5") })
 }
 
 // answerOld answers CONNECT as a broker that has only MQTT 3.1.1, and nothing else.
