@@ -139,6 +139,10 @@ var importRules = map[string]importRule{
 	},
 	"internal/pipeline":      {own: []string{"internal/ferrule", "internal/ratelimit", "internal/schema"}},
 	"internal/agent/catalog": {own: []string{"internal/ferrule", "internal/schema"}},
+	"internal/agent/mqttserver": {
+		own:   []string{"internal/ferrule", "internal/strictjson", "internal/device/transport", "internal/device/transport/mcpmqtt", "internal/device/transport/mqttclient"},
+		tests: []string{"internal/testenv/mosquitto", "internal/testenv/wait", "github.com/modelcontextprotocol/go-sdk"},
+	},
 	"internal/agent/builtin": {
 		own:   []string{"internal/ferrule", "internal/schema", "internal/guard/pinning"},
 		tests: []string{"internal/agent/catalog", "internal/fleet", "internal/pipeline"},

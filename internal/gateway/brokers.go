@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ferrulehq/ferrule/internal/agent/mqttserver"
 	"github.com/ferrulehq/ferrule/internal/device/protocol/hass"
 	"github.com/ferrulehq/ferrule/internal/device/protocol/mcp"
 	"github.com/ferrulehq/ferrule/internal/device/transport"
@@ -25,12 +26,14 @@ import (
 //
 //	client --+-- hub: devices that describe themselves by discovery messages
 //	         +-- mcp: devices that are MCP servers
-//	         +-- serve: this gateway as a server for agents on the broker
+//
+// Besides, offer is this gateway as a server for agents on the broker.
 type brokers struct {
 	log *slog.Logger
-	// serve offers this gateway on a broker until ctx ends; nil if nothing does. It must
-	// be set before Watch.
-	serve func(ctx context.Context, cfg config.Broker, client *mqttclient.Client) error
+	// offer returns the offer of this gateway on a broker. It and id, the client ID of
+	// the offer, must be set before Watch.
+	offer func(cfg config.Broker, id string) (*mqttserver.Offer, error)
+	id    string
 
 	mu      sync.Mutex
 	wanted  []config.Broker
@@ -44,6 +47,7 @@ type broker struct {
 	client *mqttclient.Client
 	hub    *hass.Hub
 	mcp    *mcpmqtt.Connector
+	offer  *mqttserver.Offer // nil if there is none
 	stop   context.CancelFunc
 	tried  <-chan struct{} // closed when it is connected, or that failed
 	done   chan struct{}   // closed when everything has ended
@@ -130,7 +134,7 @@ func (b *brokers) start(ctx context.Context, cfg config.Broker, report func(stri
 		Broker: cfg.Name, Prefix: cfg.Prefix, Local: cfg.Local(), Adopt: cfg.Adopt, Settings: cfg.Settings, Disabled: cfg.Disabled,
 	}, client, log)
 	servers := mcpmqtt.New(mcpmqtt.Config{
-		Broker: cfg.Name, Local: cfg.Local(), Adopt: cfg.Adopt == config.AdoptAll, Protocols: []string{mcp.Name}, Client: cfg.Client(),
+		Broker: cfg.Name, Local: cfg.Local(), Adopt: cfg.Adopt == config.AdoptAll, Own: b.id, Protocols: []string{mcp.Name}, Client: cfg.Client(),
 	}, client, log)
 	r := &broker{cfg: cfg, client: client, hub: hub, mcp: servers, stop: stop, tried: client.Changed(), done: make(chan struct{}), groups: make(map[string]bool)}
 	b.running[cfg.Name] = r
@@ -138,8 +142,11 @@ func (b *brokers) start(ctx context.Context, cfg config.Broker, report func(stri
 	for _, c := range r.connectors() {
 		parts = append(parts, func(ctx context.Context) error { return c.Watch(ctx, r.remember(report)) })
 	}
-	if cfg.Offer != "" && b.serve != nil {
-		parts = append(parts, func(ctx context.Context) error { return b.serve(ctx, cfg, client) })
+	if cfg.Offer != "" && b.offer != nil {
+		offer, err := b.offer(cfg, b.id)
+		if r.failed = err; err == nil {
+			r.offer, parts = offer, append(parts, offer.Run)
+		}
 	}
 	go r.run(ctx, parts, log)
 }
@@ -219,7 +226,11 @@ func (r *broker) problem() string {
 	case !state.Connected:
 		return fmt.Sprintf("at %s is not connected since %s: %s", r.cfg.URL, ferrule.FormatTime(state.Since), state.Reason)
 	}
-	return cmp.Or(r.hub.Status().Note, r.mcp.Problem())
+	var offered string
+	if r.offer != nil {
+		offered = r.offer.Problem()
+	}
+	return cmp.Or(r.hub.Status().Note, r.mcp.Problem(), offered)
 }
 
 // settle waits until what the connected brokers have kept was read, so that their devices

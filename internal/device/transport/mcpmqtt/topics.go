@@ -146,6 +146,7 @@ const (
 	propertyType = "MCP-COMPONENT-TYPE"
 	propertyID   = "MCP-MQTT-CLIENT-ID"
 	propertyMeta = "MCP-META"
+	propertyName = "MCP-SERVER-NAME"
 
 	// TypeServer and TypeClient are the roles.
 	TypeServer = "mcp-server"
@@ -162,10 +163,16 @@ func PublishProperties(role, id string) []mqttclient.Property {
 	return []mqttclient.Property{{Name: propertyType, Value: role}, {Name: propertyID, Value: id}}
 }
 
+// GivenName returns the name that a broker gives to this server; empty if it gives none.
+func GivenName(conn *mqttclient.Conn) string { return property(conn.Properties(), propertyName) }
+
 // Sender returns the client ID that a message claims as its sender; empty if it has none.
-func Sender(m mqttclient.Message) string {
-	for _, p := range m.Properties {
-		if p.Name == propertyID {
+func Sender(m mqttclient.Message) string { return property(m.Properties, propertyID) }
+
+// property returns the value of a property; empty if there is none.
+func property(all []mqttclient.Property, name string) string {
+	for _, p := range all {
+		if p.Name == name {
 			return p.Value
 		}
 	}
