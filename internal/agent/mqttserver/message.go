@@ -3,6 +3,7 @@ package mqttserver
 import (
 	"bytes"
 	"encoding/json"
+	"strconv"
 
 	"github.com/ferrulehq/ferrule/internal/strictjson"
 )
@@ -33,7 +34,7 @@ const (
 const maxIDLength = 256
 
 // decode decodes a message of a client. It refuses what is not one message, and IDs that
-// are not a text or a number.
+// are not a text or a whole number.
 func decode(data []byte) (m message, ok bool) {
 	if len(data) > maxMessage || strictjson.Check(data) != nil || json.Unmarshal(data, &m) != nil {
 		return message{}, false
@@ -41,11 +42,18 @@ func decode(data []byte) (m message, ok bool) {
 	if bytes.Equal(m.ID, []byte("null")) {
 		m.ID = nil
 	}
-	if m.ID != nil && (len(m.ID) > maxIDLength || m.ID[0] != '"' && m.ID[0] != '-' && (m.ID[0] < '0' || m.ID[0] > '9')) {
+	if m.ID != nil && !isID(m.ID) {
 		return message{}, false
 	}
 	m.Version = "2.0"
 	return m, m.Method != "" || m.ID != nil && (m.Result != nil || m.Error != nil)
+}
+
+// isID reports whether a value is a text or a whole number. The Server would end the
+// session of a client for another one.
+func isID(id json.RawMessage) bool {
+	_, err := strconv.ParseInt(string(id), 10, 64)
+	return len(id) <= maxIDLength && (err == nil || id[0] == '"')
 }
 
 // clientID returns the ID of the client in the params, for clients that send no user
