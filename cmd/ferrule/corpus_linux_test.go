@@ -258,7 +258,7 @@ func (g *testGateway) callBoard(t *testing.T, period time.Duration, meanwhile fu
 	var times []time.Duration
 	for end := time.Now().Add(period); time.Now().Before(end); {
 		start := time.Now()
-		if _, err := g.call("board", "gpio_write", `{"pin":2,"value":1}`, ample); err != nil {
+		if _, err := g.call("board", "gpio_write", `{"pin":2,"value":true}`, ample); err != nil {
 			t.Fatal(err)
 		}
 		times = append(times, time.Since(start))
