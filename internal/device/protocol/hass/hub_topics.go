@@ -73,7 +73,7 @@ func (h *Hub) add(d *device, m *discovery.Message) {
 		for _, topic := range commanded {
 			h.claim(d, h.hash("command", topic))
 		}
-		if r := h.sources.rule(e); !slices.ContainsFunc(d.rules, r.equal) {
+		if r := h.sources.rule(e); len(d.rules) < maxRules && !slices.ContainsFunc(d.rules, r.equal) {
 			h.wanted = append(h.wanted, h.sources.use(d, r)...)
 			d.rules = append(d.rules, r)
 		}
@@ -83,7 +83,7 @@ func (h *Hub) add(d *device, m *discovery.Message) {
 // claim gives a topic to a device, unless another one has it. The first one wins: a device
 // that comes later cannot take the topics of one that the owner knows.
 func (h *Hub) claim(d *device, topic uint64) {
-	if h.claims[topic] == nil {
+	if h.claims[topic] == nil && len(d.claims) < maxClaims {
 		h.claims[topic] = d
 		d.claims = append(d.claims, topic)
 	}
