@@ -50,9 +50,9 @@ func (t trust) AdoptKind(ctx context.Context, id, name string) (builtin.TrustOut
 	}
 	out, err := t.Adopt(ctx, id, name)
 	if len(others) > 0 {
-		out.Note += " Devices of its Kind on the same broker are adopted too: " + builtin.FirstOf(others) + "."
+		out.Note += " The others of its Kind on this broker are adopted too: " + builtin.FirstOf(others) + "."
 	}
-	out.Note += " So is each that is found later."
+	out.Note += " Others of its Kind are adopted when they are found."
 	return out, err
 }
 

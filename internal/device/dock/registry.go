@@ -231,6 +231,12 @@ func (r *registry) remove(at *slot) {
 	case r.ids[dev.ID] != s.Address: // another device has that ID now
 	case !r.isStored(dev):
 		r.removeID(dev.ID)
+	case dev.Hub != "" && dev.Trust == ferrule.TrustPending && dev.Trusted == nil && !dev.Named && len(dev.Labels) == 0:
+		// Its hub removed it, and nobody has decided anything about it.
+		r.removeID(dev.ID)
+		if err := r.store.dropPending(dev.ID); err != nil {
+			r.logNotStored(dev, err)
+		}
 	default:
 		r.publishAbsent(dev)
 		if dev.Trust == ferrule.TrustPending {

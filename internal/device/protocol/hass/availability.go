@@ -3,6 +3,7 @@ package hass
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/ferrulehq/ferrule/internal/device/protocol/hass/discovery"
 	"github.com/ferrulehq/ferrule/internal/device/protocol/hass/template"
@@ -99,7 +100,11 @@ func (r *rule) available() (bool, string) {
 // why returns why the rule does not hold.
 func (r *rule) why(heard []*source) string {
 	for _, s := range heard {
-		if !s.available {
+		switch {
+		case s.available:
+		case strings.HasSuffix(s.topic, "/bridge/state"):
+			return fmt.Sprintf("Zigbee2MQTT is not running, says %s", ferrule.Clean(s.topic, 128))
+		default:
 			return fmt.Sprintf("unavailable, says %s", ferrule.Clean(s.topic, 128))
 		}
 	}

@@ -63,7 +63,6 @@ func describe(o *offer) *description {
 // parse returns the entities of an offer, and sets what the manifest says about the device.
 func (d *description) parse(o *offer) (parts []part) {
 	var about about
-	var disabled []string
 configs:
 	for _, c := range o.Configs {
 		m, err := discovery.Parse(discovery.Topic{Component: c.Component, NodeID: c.Node, ObjectID: c.Object}, []byte(c.Payload))
@@ -81,16 +80,11 @@ configs:
 			case len(parts) == maxEntities:
 				d.note("more than %d entities; the others are not used", maxEntities)
 				break configs
-			case removed(e):
-			case !o.Disabled && !e.Options.Bool("enabled_by_default", true):
-				disabled = append(disabled, e.ObjectID)
+			case removed(e), !o.Disabled && !e.Options.Bool("enabled_by_default", true):
 			default:
 				parts = append(parts, d.newPart(e, o))
 			}
 		}
-	}
-	if len(disabled) > 0 {
-		d.note("left out, because the publisher disables them by default: %s", strings.Join(disabled, ", "))
 	}
 	about.describe(d)
 	return parts

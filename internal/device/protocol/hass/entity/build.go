@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,12 +41,28 @@ func newBuilder(e *discovery.Entity) *builder {
 	if b.name == "" {
 		b.name = toolName(e.Component)
 	}
-	b.label = "the " + strings.ReplaceAll(b.name, "_", " ")
+	b.label = label(b.Component, b.name)
 	onOff := e.Component == "switch" || e.Component == "binary_sensor"
 	b.secret = secretName(b.name) && !onOff || e.Options.Text("mode", "") == "password"
 	b.out.Disabled = !e.Options.Bool("enabled_by_default", true)
 	return b
 }
+
+// label returns what a text calls an entity, for example "the lock" or "the switch kettle".
+func label(component, name string) string {
+	what := strings.ReplaceAll(component, "_", " ")
+	name = strings.ReplaceAll(name, "_", " ")
+	switch {
+	case component == "climate" && name == what:
+		return "the thermostat"
+	case strings.Contains(name, what) || slices.Contains(values, component):
+		return "the " + name
+	}
+	return "the " + what + " " + name
+}
+
+// values are components that are only a value of a device.
+var values = []string{"number", "select", "text", "date", "time", "datetime", "update", "notify", "infrared"}
 
 // ownPart returns the object ID without the node ID in front of it, which some publishers
 // repeat: it identifies the device, and devices of one model have the same tools.
