@@ -61,6 +61,10 @@ var importRules = map[string]importRule{
 		third: []string{"github.com/eclipse/paho.golang", "github.com/eclipse/paho.mqtt.golang"},
 		tests: []string{"internal/testenv/mosquitto", "internal/testenv/wait", "internal/ops/localca"},
 	},
+	"internal/device/transport/mcpmqtt": {
+		own:   []string{"internal/ferrule", "internal/device/transport", "internal/device/transport/mqttclient", "internal/strictjson"},
+		tests: []string{"internal/device/transport/transporttest", "internal/device/protocol/mcp", "internal/testenv/mosquitto", "internal/testenv/wait"},
+	},
 	"internal/device/transport/httpclient": {
 		own:   []string{"internal/device/transport", "internal/device/transport/mdns", "internal/ratelimit"},
 		tests: []string{"internal/testenv/lan", "internal/device/transport/websocket", "github.com/gobwas/ws"},
@@ -139,6 +143,10 @@ var importRules = map[string]importRule{
 	},
 	"internal/pipeline":      {own: []string{"internal/ferrule", "internal/ratelimit", "internal/schema"}},
 	"internal/agent/catalog": {own: []string{"internal/ferrule", "internal/schema"}},
+	"internal/agent/mqttserver": {
+		own:   []string{"internal/ferrule", "internal/strictjson", "internal/device/transport", "internal/device/transport/mcpmqtt", "internal/device/transport/mqttclient"},
+		tests: []string{"internal/testenv/mosquitto", "internal/testenv/wait", "github.com/modelcontextprotocol/go-sdk"},
+	},
 	"internal/agent/builtin": {
 		own:   []string{"internal/ferrule", "internal/schema", "internal/guard/pinning"},
 		tests: []string{"internal/agent/catalog", "internal/fleet", "internal/pipeline"},
@@ -291,9 +299,9 @@ var importRules = map[string]importRule{
 	"internal/gateway": {
 		own: []string{
 			"internal/ferrule", "internal/guard/approval", "internal/guard/halt", "internal/guard/identity", "internal/guard/issuer", "internal/guard/lease", "internal/guard/limits", "internal/guard/policy", "internal/guard/records", "internal/lifecycle", "internal/cluster", "internal/fleet", "internal/journal", "internal/pipeline", "internal/guard/people", "internal/guard/oauth", "internal/guard/tokens",
-			"internal/agent/builtin", "internal/agent/catalog", "internal/agent/endpoint", "internal/agent/server",
+			"internal/agent/builtin", "internal/agent/catalog", "internal/agent/endpoint", "internal/agent/mqttserver", "internal/agent/server",
 			"internal/device/dock", "internal/device/overlay", "internal/device/protocol", "internal/device/protocol/hass", "internal/device/protocol/mcp", "internal/device/protocol/mcpu", "internal/device/protocol/xiaozhi", "internal/device/protocol/xiaozhi/provision",
-			"internal/device/transport", "internal/device/transport/httpclient", "internal/device/transport/inbound", "internal/device/transport/mqtt", "internal/device/transport/mqttclient", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/device/transport/websocket",
+			"internal/device/transport", "internal/device/transport/httpclient", "internal/device/transport/inbound", "internal/device/transport/mcpmqtt", "internal/device/transport/mqtt", "internal/device/transport/mqttclient", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/device/transport/websocket",
 			"internal/local/control", "internal/local/datadir", "internal/local/stdio",
 			"internal/measure/history", "internal/measure/plot", "internal/measure/poller", "internal/measure/query",
 			"internal/ops/config", "internal/ops/localca", "internal/ops/telemetry", "internal/schema",

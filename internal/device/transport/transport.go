@@ -62,6 +62,9 @@ type Info struct {
 	// SafeWrite is the length of the longest message that surely reaches the peer
 	// in one piece; zero means no limit.
 	SafeWrite int
+	// InitializeFirst reports that the peer receives nothing before one initialize
+	// request of MCP, and only one for each link.
+	InitializeFirst bool
 }
 
 // The errors of a Link that its user must distinguish.

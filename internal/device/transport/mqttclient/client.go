@@ -218,7 +218,7 @@ func (c *Client) attach(socket net.Conn, codec codec, password string) (*Conn, e
 		return nil, err
 	}
 	socket.SetDeadline(time.Time{})
-	conn.limits = answer.limits
+	conn.limits, conn.properties = answer.limits, answer.properties
 	conn.limits.keepAlive = min(conn.limits.keepAlive, c.keepAlive)
 	conn.start()
 	return conn, nil
