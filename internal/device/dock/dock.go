@@ -242,7 +242,7 @@ func (d *Dock) update(group string, all []transport.Sighting) {
 		if c := d.supervisor(address); c != nil {
 			gone := errors.New("no longer in reach")
 			if hub := c.slot.sighting.Hub; hub != "" {
-				gone = fmt.Errorf("no longer described on the broker %s", hub)
+				gone = fmt.Errorf("no longer on the broker %s", hub)
 			}
 			c.setSighting(nil, gone)
 		}

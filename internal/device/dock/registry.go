@@ -216,9 +216,9 @@ func (r *registry) publishExpected(at *slot) {
 	r.publish(at, dev)
 }
 
-// remove removes an address that went out of sight. A stored device stays in the
-// fleet.
-func (r *registry) remove(at *slot) {
+// remove removes an address that went out of sight. A stored device stays in the fleet,
+// unless its hub has dropped it and nobody has decided anything about it.
+func (r *registry) remove(at *slot, dropped bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := at.sighting
@@ -231,8 +231,7 @@ func (r *registry) remove(at *slot) {
 	case r.ids[dev.ID] != s.Address: // another device has that ID now
 	case !r.isStored(dev):
 		r.removeID(dev.ID)
-	case dev.Hub != "" && dev.Trust == ferrule.TrustPending && dev.Trusted == nil && !dev.Named && len(dev.Labels) == 0:
-		// Its hub removed it, and nobody has decided anything about it.
+	case dropped && dev.Hub != "" && dev.Trust == ferrule.TrustPending && dev.Trusted == nil && !dev.Named && len(dev.Labels) == 0:
 		r.removeID(dev.ID)
 		if err := r.store.dropPending(dev.ID); err != nil {
 			r.logNotStored(dev, err)
