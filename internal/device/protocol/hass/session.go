@@ -66,7 +66,7 @@ func (s *Session) Run(ctx context.Context) error {
 		switch {
 		case err == nil:
 			s.hear(m, time.Now())
-		case errors.Is(err, transport.ErrTooLong), errors.Is(err, context.DeadlineExceeded):
+		case errors.Is(err, transport.ErrTooLong), err == errDue:
 		default:
 			s.finish(err)
 			if ctx.Err() != nil {
@@ -77,14 +77,22 @@ func (s *Session) Run(ctx context.Context) error {
 	}
 }
 
-// recv returns the next message. If until is not zero, it stops then.
+// errDue is the error of recv at the given time. A link that ended because a broker did not
+// confirm a message in time has a deadline in its error, too.
+var errDue = errors.New("a state is due")
+
+// recv returns the next message. If until is not zero, it returns errDue then.
 func (s *Session) recv(until time.Time) (transport.Message, error) {
 	if until.IsZero() {
 		return s.link.Recv(context.Background())
 	}
 	ctx, cancel := context.WithDeadline(context.Background(), until)
 	defer cancel()
-	return s.link.Recv(ctx)
+	m, err := s.link.Recv(ctx)
+	if err != nil && ctx.Err() != nil {
+		return m, errDue
+	}
+	return m, err
 }
 
 // finish closes the link, and waits for the end of the call under way.
