@@ -71,6 +71,13 @@ type homeDevice struct {
 // NewHome returns a home with its devices.
 func NewHome() *Home { return &Home{devices: homeDevices()} }
 
+// AddLamps adds more lamps, lamp_1 and so on. It must be called before Join.
+func (h *Home) AddLamps(count int) {
+	for i := range count {
+		h.devices = append(h.devices, homeLamp(fmt.Sprintf("lamp_%d", i+1), fmt.Sprintf("Lamp %d", i+1), "Attic"))
+	}
+}
+
 // Names returns the names of the devices.
 func (h *Home) Names() (names []string) {
 	for _, d := range h.devices {
