@@ -100,7 +100,7 @@ var importRules = map[string]importRule{
 	"internal/device/protocol/hass": {
 		own: []string{
 			"internal/ferrule", "internal/device/transport", "internal/device/transport/mqttclient", "internal/device/protocol", "internal/ratelimit",
-			"internal/device/protocol/hass/discovery", "internal/device/protocol/hass/entity", "internal/device/protocol/hass/template",
+			"internal/device/protocol/hass/discovery", "internal/device/protocol/hass/entity", "internal/device/protocol/hass/tasmota", "internal/device/protocol/hass/template",
 		},
 		tests: []string{"internal/testenv/mosquitto", "internal/testenv/wait", "internal/testenv/zigbee", "internal/device/protocol/protocoltest", "internal/device/transport/transporttest", "internal/device/overlay", "internal/schema"},
 	},
@@ -108,6 +108,10 @@ var importRules = map[string]importRule{
 	"internal/device/protocol/hass/entity": {
 		own:   []string{"internal/ferrule", "internal/device/protocol/hass/discovery", "internal/device/protocol/hass/template"},
 		tests: []string{"internal/testenv/zigbee", "internal/schema", "internal/device/overlay"},
+	},
+	"internal/device/protocol/hass/tasmota": {
+		own:   []string{"internal/strictjson"},
+		tests: []string{"internal/device/protocol/hass/discovery", "internal/device/protocol/hass/entity"},
 	},
 	"internal/device/protocol/hass/template": {tests: []string{"internal/testenv/zigbee"}},
 	"internal/device/protocol/protocoltest":  {own: []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol", "internal/device/transport/transporttest"}},

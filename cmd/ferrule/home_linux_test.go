@@ -65,7 +65,7 @@ var homeCalls = []struct{ device, tool, args, of, state, want string }{
 	{"kettle-plug", "relay", `{"on":true}`, "kettle_plug", "relay", "ON"},
 	{"bedroom-blind", "cover_position", `{"position":40}`, "bedroom_blind", "position", "40"},
 	{"front-door", "lock_unlock", `{}`, "front_door", "lock", "UNLOCKED"},
-	{"front-door", "lock_lock", `{}`, "front_door", "lock", "LOCKED"},
+	{"front-door", "lock", `{}`, "front_door", "lock", "LOCKED"},
 	{"bathroom-heating", "climate_temperature", `{"temperature":22.5}`, "bathroom_heating", "setpoint", "22.5"},
 	{"bathroom-heating", "climate_mode", `{"mode":"auto"}`, "bathroom_heating", "system_mode", "auto"},
 }

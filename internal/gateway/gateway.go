@@ -316,6 +316,7 @@ func (g *Gateway) buildDock() error {
 			mcpu.Name:    mcpu.New(),
 			xiaozhi.Name: xiaozhi.New(toys),
 			mcp.Name:     mcp.New(mcp.Parts{Version: g.parts.Version}),
+			hass.Name:    hass.New(),
 		},
 		Overlays: g.overlays,
 		Fleet:    g.Fleet,

@@ -62,8 +62,12 @@ func (s *source) read(payload []byte, at uint64) bool {
 	return changed || len(s.used) > 0 // the latest of several sources may be another one now
 }
 
-// maxAvailability is the length of the longest payload that is read.
-const maxAvailability = 16 << 10
+// maxAvailability is the length of the longest payload that is read. maxSources is the
+// number of sources of a hub.
+const (
+	maxAvailability = 16 << 10
+	maxSources      = 200_000
+)
 
 // available reports whether the rule holds, and why not.
 func (r *rule) available() (bool, string) {
@@ -121,6 +125,7 @@ type sources struct {
 	byTopic map[string][]*source
 	prefix  string
 	last    uint64 // number of the last message
+	dropped bool   // some may be unused
 }
 
 func newSources(prefix string) sources {
@@ -153,6 +158,9 @@ func (all *sources) source(o discovery.Options, topic, value string) *source {
 	}
 	if s := all.byKey[key]; s != nil {
 		return s
+	}
+	if len(all.byKey) >= maxSources {
+		return &source{topic: key.topic, problem: "there are too many availability topics"}
 	}
 	s := &source{topic: key.topic, online: key.online, gone: key.gone, problem: checkState(key.topic, all.prefix)}
 	if key.template != "" {
@@ -190,6 +198,7 @@ func (all *sources) inUse(topic string) bool {
 
 // drop ends the use of sources by a device.
 func (all *sources) drop(d *device, rules []rule) {
+	all.dropped = true
 	for _, r := range rules {
 		for _, s := range r.sources {
 			if i := slices.Index(s.used, d); i >= 0 {
@@ -202,6 +211,10 @@ func (all *sources) drop(d *device, rules []rule) {
 // sweep forgets the sources that no device uses. The broker still sends messages on their
 // topics until the connection ends; they are ignored.
 func (all *sources) sweep() {
+	if !all.dropped {
+		return
+	}
+	all.dropped = false
 	for key, s := range all.byKey {
 		if len(s.used) > 0 {
 			continue

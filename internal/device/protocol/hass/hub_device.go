@@ -42,6 +42,7 @@ type device struct {
 	instance uint64
 	absent   string
 	changed  time.Time // when it last became available or not
+	lost     bool      // absent, because the broker is lost
 
 	dirty   bool      // configs have changed
 	renewed bool      // they have, and that is not reported yet
@@ -51,12 +52,13 @@ type device struct {
 	link    *link
 }
 
-// known is a config of a device, without its content.
+// known is a config of a device, without its content. There are very many.
 type known struct {
-	key, sum  uint64 // hashes of topic and payload
-	publisher uint64 // hash of origin and node ID
-	size      int32  // of the payload
-	read      uint32 // the last read of all configs that found it
+	key       uint64 // hash of the topic
+	sum       uint32 // of the payload
+	publisher uint32 // hash of origin and node ID
+	size      uint32 // of the payload
+	read      uint16 // the last read of all configs that found it
 	migrating bool
 }
 
@@ -82,7 +84,7 @@ func (h *Hub) apply(m *mqttclient.Message) {
 		}
 		return
 	}
-	sum := h.hash(string(m.Payload))
+	sum := h.sum(m.Payload)
 	if owner != nil {
 		was := owner.config(key)
 		was.read = h.read
@@ -98,18 +100,18 @@ func (h *Hub) apply(m *mqttclient.Message) {
 	case message.Migrate:
 		h.migrate(owner, key)
 	default:
-		h.put(topic, message, known{key: key, sum: sum, publisher: h.publisher(topic, message), size: int32(len(m.Payload)), read: h.read}, string(m.Payload))
+		h.put(topic, message, known{key: key, sum: sum, publisher: h.publisher(topic, message), size: uint32(len(m.Payload)), read: h.read}, string(m.Payload))
 	}
 }
 
 // publisher returns the hash of what distinguishes publishers: the name of the software,
 // and the node ID. A message about a whole device has that of its entities.
-func (h *Hub) publisher(topic discovery.Topic, m *discovery.Message) uint64 {
+func (h *Hub) publisher(topic discovery.Topic, m *discovery.Message) uint32 {
 	node := topic.NodeID
 	if m.Whole && len(m.Entities) > 0 {
 		node = m.Entities[0].NodeID
 	}
-	return h.hash("publisher", m.Origin.Name, node)
+	return uint32(h.hash("publisher", m.Origin.Name, node))
 }
 
 func (d *device) config(key uint64) *known {
@@ -117,6 +119,14 @@ func (d *device) config(key uint64) *known {
 		return &d.known[i]
 	}
 	return nil
+}
+
+// size returns the size of all configs.
+func (d *device) size() (n int) {
+	for _, k := range d.known {
+		n += int(k.size)
+	}
+	return n
 }
 
 // put stores a config.
@@ -129,6 +139,9 @@ func (h *Hub) put(topic discovery.Topic, m *discovery.Message, k known, payload 
 		return
 	case owner != d && len(d.known) >= maxConfigs:
 		h.refuse(h.configTopic(topic), fmt.Sprintf("too many messages about the device; limit is %d", maxConfigs))
+		return
+	case d.size()+len(payload) > maxDevice:
+		h.refuse(h.configTopic(topic), fmt.Sprintf("the messages about the device are too long; limit is %d bytes", maxDevice))
 		return
 	case h.size+h.raw+len(payload) > maxStored:
 		h.refuse(h.configTopic(topic), "too many messages: no space is left")
@@ -233,7 +246,7 @@ func (h *Hub) find(m *discovery.Message, k *known, owner *device) *device {
 	if found == nil && claimant {
 		// The same publisher may have claimed them before.
 		for i := range ids {
-			ids[i] ^= k.publisher
+			ids[i] ^= uint64(k.publisher)
 			found = cmp.Or(found, h.byID[ids[i]])
 		}
 		key = fmt.Sprintf("%s~%s", key, cmp.Or(m.Origin.Name, "unknown"))
@@ -269,7 +282,7 @@ func (h *Hub) ids(d *discovery.Device) []uint64 {
 
 // accepts reports whether a publisher may add to the device: one that has described it, or
 // any while it migrates or has no config left.
-func (d *device) accepts(publisher uint64) bool {
+func (d *device) accepts(publisher uint32) bool {
 	return len(d.known) == 0 || slices.ContainsFunc(d.known, func(k known) bool { return k.publisher == publisher || k.migrating })
 }
 
@@ -400,13 +413,13 @@ func (h *Hub) settle(d *device, now time.Time) ([]transport.Sighting, bool) {
 	if d.expires.IsZero() {
 		delete(h.waiting, d)
 	}
-	if d.reported && !d.renewed && was == (absent == "") {
+	if d.reported && !d.renewed && !d.lost && was == (absent == "") {
 		return nil, false
 	}
 	if was != (absent == "") {
 		d.changed = now
 	}
-	d.absent, d.reported, d.renewed = absent, true, false
+	d.absent, d.reported, d.renewed, d.lost = absent, true, false, false
 	return []transport.Sighting{h.sighting(d)}, true
 }
 

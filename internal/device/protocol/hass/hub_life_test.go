@@ -166,6 +166,8 @@ func TestReconnect(t *testing.T) {
 	broker := mosquitto.Start(t, mosquitto.Options{}) // keeps nothing
 	w := watch(t, broker, HubConfig{})
 	w.home()
+	w.available(plugAt)
+	w.available(contactAt)
 	l, _ := w.open(lampAt)
 	broker.Kill()
 	w.absent(plugAt, "the broker home is unreachable")

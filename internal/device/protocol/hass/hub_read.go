@@ -5,16 +5,19 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/protocol/hass/discovery"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/hass/tasmota"
 	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
 )
 
-// components are those of Home Assistant. Others are read after them, all at once.
+// components are those of Home Assistant, and one that Zigbee2MQTT has. Others are read
+// after them, all at once.
 var components = []string{
 	"device", "alarm_control_panel", "binary_sensor", "button", "camera", "climate", "cover", "date", "datetime", "device_automation",
-	"device_tracker", "event", "fan", "humidifier", "image", "lawn_mower", "light", "lock", "notify", "number", "scene", "select",
+	"device_tracker", "event", "fan", "humidifier", "image", "infrared", "lawn_mower", "light", "lock", "notify", "number", "scene", "select",
 	"sensor", "siren", "switch", "tag", "text", "time", "update", "vacuum", "valve", "water_heater",
 }
 
@@ -35,7 +38,8 @@ const (
 	// is read again for it, and maxBatch the number of filters at a time.
 	droppedTime = 12 * time.Second
 	maxRounds   = 2
-	maxBatch    = 100
+	maxBatch    = 200
+	parallel    = 16 // subscriptions at a time
 	// chunk is how many availability topics are subscribed to together.
 	chunk = 64
 )
@@ -51,7 +55,6 @@ type queue struct {
 	lost     int // messages for which there was no space
 	arrived  int
 	last     time.Time // when the last one arrived
-	busy     bool      // the drained ones are being applied
 }
 
 // push adds a message. It never blocks.
@@ -95,7 +98,9 @@ type reader struct {
 	queue queue
 	woken chan struct{} // has an element if topics are wanted
 
-	large bool // a burst was so large that the broker may have dropped some of it
+	// large reports that a burst was so large that the broker may have dropped some of it.
+	large    atomic.Bool
+	finished bool // all has been read once
 
 	mu      sync.Mutex
 	counted bool // the broker says how many messages it dropped
@@ -127,8 +132,9 @@ func (r *reader) run(ctx context.Context) {
 		return
 	}
 	r.hub.finish()
+	r.finished = true
 	check := time.After(0)
-	if r.large {
+	if r.large.Load() {
 		check = time.After(droppedTime)
 	}
 	for rounds := 0; ; {
@@ -141,7 +147,7 @@ func (r *reader) run(ctx context.Context) {
 			r.subscribeWanted(ctx)
 		case <-check:
 			switch missing, known := r.missing(); {
-			case missing == 0 && (known || !r.large || rounds > 0), rounds == maxRounds:
+			case missing == 0 && (known || !r.large.Load() || rounds > 0), rounds == maxRounds:
 				r.hub.sweep(missing)
 			default:
 				rounds++
@@ -174,7 +180,8 @@ func (r *reader) readAll(ctx context.Context) error {
 			ends = append(ends, end)
 		}
 	}
-	return nil
+	_, err := r.burst(ctx, tasmota.Filter)
+	return err
 }
 
 // burst subscribes to filters and waits until the broker has sent what it has kept.
@@ -195,7 +202,9 @@ func (r *reader) burst(ctx context.Context, topics ...string) (end func(), err e
 			quiet = quietTime
 		}
 		if waiting == 0 && min(silence, time.Since(start)) >= quiet || time.Since(start) > readTime {
-			r.large = r.large || arrived-before > safeBurst
+			if arrived-before > safeBurst {
+				r.large.Store(true)
+			}
 			return end, nil
 		}
 		select {
@@ -205,12 +214,45 @@ func (r *reader) burst(ctx context.Context, topics ...string) (end func(), err e
 			return end, r.conn.Err()
 		case <-time.After(quiet / 4):
 		}
+		if r.finished {
+			r.subscribeWanted(ctx) // new devices do not wait for a second reading
+		}
 	}
 }
 
-// subscribe subscribes to filters. A broker that drops messages also drops the answer to
-// a subscription, so it is tried again.
+// subscribe subscribes to filters, several at a time: each answer takes a while.
 func (r *reader) subscribe(ctx context.Context, filters []mqttclient.Filter) (end func(), err error) {
+	var mu sync.Mutex
+	var ends []func()
+	var group sync.WaitGroup
+	for part := range slices.Chunk(filters, (len(filters)+parallel-1)/parallel) {
+		group.Go(func() {
+			end, failed := r.subscribePart(ctx, part)
+			mu.Lock()
+			defer mu.Unlock()
+			if failed != nil {
+				err = failed
+				return
+			}
+			ends = append(ends, end)
+		})
+	}
+	group.Wait()
+	end = func() {
+		for _, end := range ends {
+			end()
+		}
+	}
+	if err != nil {
+		end()
+		return nil, err
+	}
+	return end, nil
+}
+
+// subscribePart subscribes to filters. A broker that drops messages also drops the answer
+// to a subscription, so it is tried again.
+func (r *reader) subscribePart(ctx context.Context, filters []mqttclient.Filter) (end func(), err error) {
 	for range 3 {
 		limited, cancel := context.WithTimeout(ctx, readTime)
 		end, err = r.conn.Subscribe(limited, r.queue.push, filters...)
@@ -219,7 +261,7 @@ func (r *reader) subscribe(ctx context.Context, filters []mqttclient.Filter) (en
 		if err == nil || !late {
 			break
 		}
-		r.large = true
+		r.large.Store(true)
 	}
 	return end, err
 }

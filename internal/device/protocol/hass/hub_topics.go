@@ -73,7 +73,7 @@ func (h *Hub) add(d *device, m *discovery.Message) {
 		for _, topic := range commanded {
 			h.claim(d, h.hash("command", topic))
 		}
-		if r := h.sources.rule(e); !slices.ContainsFunc(d.rules, r.equal) {
+		if r := h.sources.rule(e); len(d.rules) < maxRules && !slices.ContainsFunc(d.rules, r.equal) {
 			h.wanted = append(h.wanted, h.sources.use(d, r)...)
 			d.rules = append(d.rules, r)
 		}
@@ -83,7 +83,7 @@ func (h *Hub) add(d *device, m *discovery.Message) {
 // claim gives a topic to a device, unless another one has it. The first one wins: a device
 // that comes later cannot take the topics of one that the owner knows.
 func (h *Hub) claim(d *device, topic uint64) {
-	if h.claims[topic] == nil {
+	if h.claims[topic] == nil && len(d.claims) < maxClaims {
 		h.claims[topic] = d
 		d.claims = append(d.claims, topic)
 	}
@@ -117,12 +117,23 @@ func (h *Hub) isForeignState(d *device, topic string) bool {
 	return other != nil && other != d
 }
 
-// terms are what a link needs of a device.
+// terms are what a link needs of a device. Maps are nil if they are empty: there are
+// thousands of links.
 type terms struct {
-	offer   offer
+	offer   offer                    // until it was received: it is larger than all else
+	allowed []uint64                 // hashes of topics that commands may use, sorted
+	held    map[string]string        // topics that they must not use, with the reason
 	refused map[string]string        // state topics that are not subscribed to, with the reason
 	expiry  map[string]time.Duration // of command topics, if the publisher limits it
 	secret  map[string]bool          // topics whose payloads must not be shown
+}
+
+// set adds an element to a map, and makes the map if it is nil.
+func set[V any](m *map[string]V, key string, value V) {
+	if *m == nil {
+		*m = make(map[string]V)
+	}
+	(*m)[key] = value
 }
 
 // describe judges all topics of a device.
@@ -131,7 +142,6 @@ func (h *Hub) describe(d *device, p parsed) *terms {
 		offer: offer{
 			Configs: p.configs, Settings: h.cfg.Settings, Disabled: h.cfg.Disabled, Prefix: h.cfg.Prefix, Topics: make(map[string]string),
 		},
-		refused: make(map[string]string), expiry: make(map[string]time.Duration), secret: make(map[string]bool),
 	}
 	own := h.territory(d, p)
 	for _, m := range p.messages {
@@ -143,7 +153,7 @@ func (h *Hub) describe(d *device, p parsed) *terms {
 					out.offer.Topics[topic] = reason
 				}
 				if limit := e.Options.Number("message_expiry_interval", 0); limit > 0 && limit < 1e6 {
-					out.expiry[topic] = time.Duration(limit * float64(time.Second))
+					set(&out.expiry, topic, time.Duration(limit*float64(time.Second)))
 				}
 			}
 			for _, topic := range heard {
@@ -154,21 +164,28 @@ func (h *Hub) describe(d *device, p parsed) *terms {
 					out.offer.Foreign = append(out.offer.Foreign, topic)
 				}
 				if reason != "" {
-					out.refused[topic] = reason
+					set(&out.refused, topic, reason)
 				}
 			}
 			if hasSecret(e) {
 				for _, topic := range append(heard, commanded...) {
-					out.secret[topic] = true
+					set(&out.secret, topic, true)
 				}
 			}
 		}
 	}
+	out.allowed = make([]uint64, 0, len(out.offer.Topics))
 	for topic, reason := range out.offer.Topics {
-		if reason == heldForeign {
+		switch reason {
+		case "":
+			out.allowed = append(out.allowed, h.hash(topic))
+			continue
+		case heldForeign:
 			out.offer.Foreign = append(out.offer.Foreign, topic)
 		}
+		set(&out.held, topic, reason)
 	}
+	slices.Sort(out.allowed)
 	slices.Sort(out.offer.Foreign)
 	out.offer.Foreign = slices.Compact(out.offer.Foreign)
 	return out

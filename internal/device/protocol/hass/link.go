@@ -1,10 +1,12 @@
 package hass
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -223,6 +225,9 @@ func (l *link) Recv(ctx context.Context) (transport.Message, error) {
 		}
 		if ok {
 			l.trace(transport.In, m)
+			if m.Channel == channelDiscovery {
+				l.terms.offer = offer{} // its reader has it now
+			}
 		}
 		if ok || err != nil {
 			return m, err
@@ -302,11 +307,10 @@ func (l *link) Send(ctx context.Context, m transport.Message) error {
 
 // mayPublish returns why nothing may be published to a topic; empty if it may.
 func (l *link) mayPublish(topic string) string {
-	reason, known := l.terms.offer.Topics[topic]
-	if !known {
-		return heldOutside
+	if _, allowed := slices.BinarySearch(l.terms.allowed, l.hub.hash(topic)); allowed {
+		return ""
 	}
-	return reason
+	return cmp.Or(l.terms.held[topic], heldOutside)
 }
 
 // expiry returns how long the broker may keep a command: until its caller stops waiting,
