@@ -150,9 +150,19 @@ func (s *sender) payload(value any, more template.Vars) (Publication, error) {
 	}
 	vars := template.Vars{"value": value}
 	maps.Copy(vars, more)
+	vars, harmless := split(vars)
 	text, err := s.template.Render(vars)
 	if err != nil {
 		return Publication{}, errTemplate
+	}
+	if harmless != nil {
+		expected, err := s.template.Render(harmless)
+		if err != nil {
+			return Publication{}, errTemplate
+		}
+		if err := checkForm(text, expected); err != nil {
+			return Publication{}, err
+		}
 	}
 	return Publication{Topic: s.topic, Payload: []byte(text)}, nil
 }
