@@ -1,6 +1,7 @@
 package hass
 
 import (
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -152,5 +153,48 @@ func TestRestartSensor(t *testing.T) {
 			t.Errorf("the lock cannot be used: %v", terms.offer.Topics)
 		}
 		h.config("homeassistant/binary_sensor/evil/a/config", `{"dev":{"ids":"evil"},"stat_t":"zigbee2mqtt/door","name":"x"}`)
+	}
+}
+
+// TestHeardCodes: a sensor, which is adopted without being asked for, does not hear the codes
+// of a lock.
+func TestHeardCodes(t *testing.T) {
+	h := newOffline(t, HubConfig{})
+	h.config(victimTopic, victim)
+	h.complete = true
+	for i, topic := range []string{"zigbee2mqtt/door", "zigbee2mqtt/door/set", "zigbee2mqtt/door/set/pin_code"} {
+		h.config("homeassistant/sensor/evil/a/config", fmt.Sprintf(`{"dev":{"ids":"evil"},"name":"%d","stat_t":%q,"val_tpl":"{{ value_json.pin_code }}"}`, i, topic))
+		if _, terms := h.terms("home/evil"); terms.refused[topic] == "" {
+			t.Errorf("it is heard on %s", topic)
+		}
+	}
+}
+
+// TestTraceSecrets: what is secret by its name is not in a trace.
+func TestTraceSecrets(t *testing.T) {
+	h := newOffline(t, HubConfig{})
+	h.config("homeassistant/text/keypad/pin_code/config", `{"dev":{"ids":"keypad"},"cmd_t":"keypad/set/pin_code","stat_t":"keypad/state"}`)
+	if _, terms := h.terms("home/keypad"); !terms.secret["keypad/set/pin_code"] || !terms.secret["keypad/state"] {
+		t.Errorf("secret are %v", terms.secret)
+	}
+}
+
+// TestManySources: one topic is not read in thousands of ways, and what nobody uses is
+// forgotten.
+func TestManySources(t *testing.T) {
+	h := newOffline(t, HubConfig{})
+	for i := range 200 {
+		var list []string
+		for j := range 20 {
+			list = append(list, fmt.Sprintf(`{"topic":"up","payload_available":"%d-%d"},{"topic":"up/%d/%d"}`, i, j, i, j))
+		}
+		h.config(fmt.Sprintf("homeassistant/sensor/evil/s%d/config", i), `{"dev":{"ids":"evil"},"stat_t":"s","availability":[`+strings.Join(list, ",")+`]}`)
+	}
+	h.sources.sweep()
+	if n := len(h.sources.byTopic["up"]); n > maxReaders {
+		t.Errorf("a topic is read in %d ways", n)
+	}
+	if n := len(h.sources.byKey); n > 32*40 {
+		t.Errorf("%d sources are kept", n)
 	}
 }

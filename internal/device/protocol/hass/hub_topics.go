@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/protocol/hass/discovery"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/hass/entity"
 )
 
 // parsed is the configs of a device, read.
@@ -49,7 +50,7 @@ func (h *Hub) derive(d *device) {
 	}
 	h.sources.drop(d, d.rules)
 	h.release(d)
-	d.title, d.area, d.entities, d.commands, d.stale, d.rules = "", "", 0, false, false, nil
+	d.title, d.area, d.entities, d.commands, d.secret, d.stale, d.rules = "", "", 0, false, false, false, nil
 	for _, m := range h.parse(d, configs).messages {
 		h.add(d, m)
 	}
@@ -67,6 +68,7 @@ func (h *Hub) add(d *device, m *discovery.Message) {
 		d.entities++
 		heard, commanded := topicsOf(e)
 		d.commands = d.commands || len(commanded) > 0
+		d.secret = d.secret || hasSecret(e)
 		for _, topic := range heard {
 			r := root(topic)
 			if !h.isCommanded(d, r) {
@@ -88,6 +90,8 @@ func (h *Hub) add(d *device, m *discovery.Message) {
 		if r := h.sources.rule(e); len(d.rules) < maxRules && !slices.ContainsFunc(d.rules, r.equal) {
 			h.wanted = append(h.wanted, h.sources.use(d, r)...)
 			d.rules = append(d.rules, r)
+		} else {
+			h.sources.dropped = true // those that are new are not used
 		}
 	}
 }
@@ -240,9 +244,10 @@ func (h *Hub) describe(d *device, p parsed) *terms {
 			}
 			for _, topic := range heard {
 				reason := checkState(topic, h.cfg.Prefix)
-				if foreign := h.isForeignState(d, topic); foreign && reason == "" && d.commands {
-					// Its commands would be confirmed by what another device says.
-					reason = "another device is heard on it"
+				if reason == "" {
+					reason = h.judgeState(d, topic)
+				}
+				if reason == heardForeign {
 					out.offer.Foreign = append(out.offer.Foreign, topic)
 				}
 				if reason != "" {
@@ -271,6 +276,31 @@ func (h *Hub) describe(d *device, p parsed) *terms {
 	slices.Sort(out.offer.Foreign)
 	out.offer.Foreign = slices.Compact(out.offer.Foreign)
 	return out
+}
+
+// The reasons for which a state topic is not subscribed to.
+const (
+	heardForeign = "another device is heard on it"
+	heardSecret  = "another device may be told or may say a code on it"
+)
+
+// judgeState returns why a device may not be heard on a topic; empty if it may. Sensors may
+// be heard on topics of other devices, but not where codes are: everybody may read a sensor.
+func (h *Hub) judgeState(d *device, topic string) string {
+	if h.isForeignState(d, topic) && d.commands {
+		return heardForeign // its commands would be confirmed by what another device says
+	}
+	var nearest *device
+	for part := topic; part != ""; part = parentOf(part) {
+		if other := h.claims[h.hash("command", part)]; other != nil && other != d && other.secret {
+			return heardSecret
+		}
+		nearest = cmp.Or(nearest, h.claims[h.hash("root", trimAspect(part))])
+	}
+	if nearest != nil && nearest != d && nearest.secret {
+		return heardSecret
+	}
+	return ""
 }
 
 // judge returns why a device may not use a command topic; empty if it may.
@@ -322,11 +352,5 @@ func (h *Hub) territory(d *device, p parsed) *territory {
 // hasSecret reports whether what an entity is told or says may be a secret, such as the
 // code of a lock.
 func hasSecret(e *discovery.Entity) bool {
-	switch e.Component {
-	case "lock", "alarm_control_panel":
-		return true
-	case "text":
-		return e.Options.Text("mode", "") == "password"
-	}
-	return false
+	return e.Component == "lock" || e.Component == "alarm_control_panel" || entity.Secret(e)
 }

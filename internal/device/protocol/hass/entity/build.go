@@ -41,10 +41,15 @@ func newBuilder(e *discovery.Entity) *builder {
 		b.name = toolName(e.Component)
 	}
 	b.label = strings.ReplaceAll(b.name, "_", " ")
-	onOff := e.Component == "switch" || e.Component == "binary_sensor"
-	b.secret = secretName(b.name) && !onOff || e.Options.Text("mode", "") == "password"
+	b.secret = Secret(e)
 	b.out.Disabled = !e.Options.Bool("enabled_by_default", true)
 	return b
+}
+
+// Secret reports whether the value of an entity opens something, as its name or mode says.
+func Secret(e *discovery.Entity) bool {
+	onOff := e.Component == "switch" || e.Component == "binary_sensor"
+	return secretName(toolName(ownPart(e))) && !onOff || e.Options.Text("mode", "") == "password"
 }
 
 // ownPart returns the object ID without the node ID in front of it, which some publishers
