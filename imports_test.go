@@ -106,7 +106,7 @@ var importRules = map[string]importRule{
 	},
 	"internal/device/protocol/hass/discovery": {own: []string{"internal/ferrule", "internal/strictjson"}, tests: []string{"internal/testenv/zigbee"}},
 	"internal/device/protocol/hass/entity": {
-		own:   []string{"internal/ferrule", "internal/device/protocol/hass/discovery", "internal/device/protocol/hass/template"},
+		own:   []string{"internal/ferrule", "internal/strictjson", "internal/device/protocol/hass/discovery", "internal/device/protocol/hass/template"},
 		tests: []string{"internal/testenv/zigbee", "internal/schema", "internal/device/overlay"},
 	},
 	"internal/device/protocol/hass/tasmota": {

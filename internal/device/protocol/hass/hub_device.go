@@ -33,6 +33,7 @@ type device struct {
 	title, area string
 	entities    int
 	commands    bool     // something can be changed with it
+	secret      bool     // it may be told or may say a code
 	rules       []rule   // different ones of its entities
 	claims      []uint64 // its places in Hub.claims
 

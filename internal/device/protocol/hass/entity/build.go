@@ -42,8 +42,7 @@ func newBuilder(e *discovery.Entity) *builder {
 		b.name = toolName(e.Component)
 	}
 	b.label = label(b.Component, b.name)
-	onOff := e.Component == "switch" || e.Component == "binary_sensor"
-	b.secret = secretName(b.name) && !onOff || e.Options.Text("mode", "") == "password"
+	b.secret = Secret(e)
 	b.out.Disabled = !e.Options.Bool("enabled_by_default", true)
 	return b
 }
@@ -63,6 +62,12 @@ func label(component, name string) string {
 
 // values are components that are only a value of a device.
 var values = []string{"number", "select", "text", "date", "time", "datetime", "update", "notify", "infrared"}
+
+// Secret reports whether the value of an entity opens something, as its name or mode says.
+func Secret(e *discovery.Entity) bool {
+	onOff := e.Component == "switch" || e.Component == "binary_sensor"
+	return secretName(toolName(ownPart(e))) && !onOff || e.Options.Text("mode", "") == "password"
+}
 
 // ownPart returns the object ID without the node ID in front of it, which some publishers
 // repeat: it identifies the device, and devices of one model have the same tools.
@@ -167,9 +172,19 @@ func (s *sender) payload(value any, more template.Vars) (Publication, error) {
 	}
 	vars := template.Vars{"value": value}
 	maps.Copy(vars, more)
+	vars, harmless := split(vars)
 	text, err := s.template.Render(vars)
 	if err != nil {
 		return Publication{}, errTemplate
+	}
+	if harmless != nil {
+		expected, err := s.template.Render(harmless)
+		if err != nil {
+			return Publication{}, errTemplate
+		}
+		if err := checkForm(text, expected); err != nil {
+			return Publication{}, err
+		}
 	}
 	return Publication{Topic: s.topic, Payload: []byte(text)}, nil
 }
