@@ -446,7 +446,7 @@ func (h *Hub) sighting(d *device) transport.Sighting {
 		Protocols: []string{Name}, Open: h.opener(d.address),
 	}
 	if d.area != "" {
-		s.Labels = map[string]string{"area": d.area}
+		s.Claims = map[string]string{"area": d.area}
 	}
 	return s
 }
