@@ -154,7 +154,6 @@ func (h *Hub) put(topic discovery.Topic, m *discovery.Message, k known, payload 
 		*was, d.stale = k, true
 	} else {
 		d.known = append(d.known, k)
-		h.configs++
 		h.add(d, m)
 	}
 	h.byConfig[k.key] = d
@@ -199,7 +198,6 @@ func (h *Hub) removeConfig(d *device, key uint64) {
 	d.known = slices.DeleteFunc(d.known, func(k known) bool { return k.key == key })
 	d.stale = true
 	delete(h.byConfig, key)
-	h.configs--
 	h.change(d, key, nil)
 }
 

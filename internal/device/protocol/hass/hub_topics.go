@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/protocol/hass/discovery"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/hass/entity"
 )
 
 // parsed is the configs of a device, read.
@@ -136,8 +137,8 @@ func set[V any](m *map[string]V, key string, value V) {
 	(*m)[key] = value
 }
 
-// describe judges all topics of a device.
-func (h *Hub) describe(d *device, p parsed) *terms {
+// termsOf judges all topics of a device.
+func (h *Hub) termsOf(d *device, p parsed) *terms {
 	out := &terms{
 		offer: offer{
 			Configs: p.configs, Settings: h.cfg.Settings, Disabled: h.cfg.Disabled, Prefix: h.cfg.Prefix, Topics: make(map[string]string),
@@ -167,7 +168,7 @@ func (h *Hub) describe(d *device, p parsed) *terms {
 					set(&out.refused, topic, reason)
 				}
 			}
-			if hasSecret(e) {
+			if entity.HasSecret(e) {
 				for _, topic := range append(heard, commanded...) {
 					set(&out.secret, topic, true)
 				}
@@ -235,16 +236,4 @@ func (h *Hub) territory(d *device, p parsed) *territory {
 		}
 	}
 	return own
-}
-
-// hasSecret reports whether what an entity is told or says may be a secret, such as the
-// code of a lock.
-func hasSecret(e *discovery.Entity) bool {
-	switch e.Component {
-	case "lock", "alarm_control_panel":
-		return true
-	case "text":
-		return e.Options.Text("mode", "") == "password"
-	}
-	return false
 }

@@ -43,7 +43,6 @@ func newBuilder(e *discovery.Entity) *builder {
 	b.label = strings.ReplaceAll(b.name, "_", " ")
 	onOff := e.Component == "switch" || e.Component == "binary_sensor"
 	b.secret = secretName(b.name) && !onOff || e.Options.Text("mode", "") == "password"
-	b.out.Disabled = !e.Options.Bool("enabled_by_default", true)
 	return b
 }
 
@@ -76,6 +75,12 @@ func toolName(s string) string {
 
 // secrets matches names of values that open something.
 var secrets = regexp.MustCompile(`(?i)pin_?code|pass_?(word|code|phrase)|(^|_)(user|admin|master|action|access|door|lock|unlock|entry|alarm|pairing|key)_?codes?(_|$)|(^|_)(pin|credential|secret|wifi_config)s?(_?\d+)?$`)
+
+// HasSecret reports whether what an entity is told or says may be a secret, such as the
+// code of a lock.
+func HasSecret(e *discovery.Entity) bool {
+	return e.Component == "lock" || e.Component == "alarm_control_panel" || newBuilder(e).secret
+}
 
 // secretName reports whether the value of something with this name is kept secret.
 func secretName(name string) bool { return secrets.MatchString(name) }
@@ -219,9 +224,6 @@ func (b *builder) stateFrom(s State, topic, text string) string {
 		s.Template = t
 	}
 	s.Name, s.Topic = b.stateName(s.Name), topic
-	if s.Text == "" {
-		s.Text = strings.ReplaceAll(s.Name, "_", " ")
-	}
 	if b.secret {
 		s.Secret, s.Signal = true, false
 	}
