@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 	"runtime"
 	"runtime/pprof"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +23,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/internal/sim"
 	"github.com/ferrulehq/ferrule/internal/testenv/mosquitto"
 	"github.com/ferrulehq/ferrule/internal/testenv/zigbee"
 )
@@ -200,4 +203,105 @@ func (g *testGateway) checkCorpus(t *testing.T, corpus []zigbee.Message) {
 	if total.Commandable != 20_284 || total.Callable*100 < total.Commandable*99 {
 		t.Errorf("%d of %d entities that take commands are callable", total.Callable, total.Commandable)
 	}
+}
+
+// TestCorpusFlood: a broker with default settings has kept the whole corpus. All of it
+// arrives, or the status says what is missing and why. Then 5,000 configs and states change
+// each second, and another device answers as usual.
+func TestCorpusFlood(t *testing.T) {
+	corpus := zigbee.Corpus(t)
+	broker := corpusBroker(t, corpus)
+	board := startSim(t, sim.Config{})
+	start := time.Now()
+	g := startGateway(t, map[string]string{"board": board.Addrs()[0]}, withCorpus(broker), unmeasured, func(c *config.Config) {
+		c.Calls.PerMinute, c.Calls.Refused = 0, 0
+	})
+	g.online("board")
+	told := func() string { return strings.Join(g.Status().Brokers, "; ") }
+	eventually(t, 10*time.Minute, "all devices are online, or the status says why not", func() bool {
+		time.Sleep(50 * time.Millisecond)
+		return g.countOnline() == corpusDevices || strings.Contains(told(), "max_queued_messages")
+	})
+	t.Logf("%d of %d devices are online after %v (%s); the status says %q", g.countOnline(), corpusDevices,
+		time.Since(start).Round(time.Millisecond), machineLoad(), told())
+	conn, changes := brokerConn(t, broker), changesOf(t, corpus)
+	const tries, limit = 3, 1.5
+	for try := 1; ; try++ {
+		usual := g.callBoard(t, 2*time.Second, nil)
+		published := 0
+		during := g.callBoard(t, 10*time.Second, func() { published = flood(t, conn, changes, 10*time.Second) })
+		ratio := float64(during) / float64(usual)
+		t.Logf("a call takes %v, and %v during %d changes: ratio %.2f, at most %.1f (%s)", usual, during, published, ratio, limit, machineLoad())
+		if ratio <= limit {
+			break
+		}
+		if try == tries {
+			t.Errorf("calls are %.2f times as slow during a flood", ratio)
+			break
+		}
+	}
+	eventually(t, 10*time.Minute, "the devices are back", func() bool {
+		time.Sleep(50 * time.Millisecond)
+		return g.countOnline() == corpusDevices || strings.Contains(told(), "max_queued_messages")
+	})
+}
+
+// callBoard calls a device again and again, for some time and as long as meanwhile runs, and
+// returns the median of the times.
+func (g *testGateway) callBoard(t *testing.T, period time.Duration, meanwhile func()) time.Duration {
+	t.Helper()
+	var running sync.WaitGroup
+	defer running.Wait()
+	if meanwhile != nil {
+		running.Go(meanwhile)
+	}
+	var times []time.Duration
+	for end := time.Now().Add(period); time.Now().Before(end); {
+		start := time.Now()
+		if _, err := g.call("board", "gpio_write", `{"pin":2,"value":true}`, ample); err != nil {
+			t.Fatal(err)
+		}
+		times = append(times, time.Since(start))
+	}
+	slices.Sort(times)
+	return times[len(times)/2]
+}
+
+// changesOf returns messages that change configs and states of the corpus, one of each in
+// turn.
+func changesOf(t *testing.T, corpus []zigbee.Message) (changes []zigbee.Message) {
+	t.Helper()
+	for i, m := range corpus {
+		var entity struct {
+			State string `json:"state_topic"`
+		}
+		if err := json.Unmarshal([]byte(m.Payload), &entity); err != nil {
+			t.Fatal(err)
+		}
+		m.Payload = strings.TrimSuffix(m.Payload, "}") + `,"change":"%d"}`
+		changes = append(changes, m)
+		if entity.State != "" {
+			changes = append(changes, zigbee.Message{Topic: entity.State, Payload: fmt.Sprintf(`{"state":"ON","battery":%d,"linkquality":%%d}`, i%100)})
+		}
+	}
+	return changes
+}
+
+// flood publishes 5,000 changes each second, and returns how many it has published.
+func flood(t *testing.T, conn *mqttclient.Conn, changes []zigbee.Message, period time.Duration) (n int) {
+	const rate = 5000
+	start := time.Now()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for ; time.Since(start) < period; <-tick.C {
+		for want := int(time.Since(start).Seconds() * rate); n < want; n++ {
+			m := changes[n%len(changes)]
+			payload := strings.Replace(m.Payload, "%d", strconv.Itoa(n), 1)
+			if err := conn.Publish(t.Context(), mqttclient.Publication{Topic: m.Topic, Payload: []byte(payload), Retain: m.Retain}); err != nil {
+				t.Errorf("publishing %s: %v", m.Topic, err)
+				return n
+			}
+		}
+	}
+	return n
 }

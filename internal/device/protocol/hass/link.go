@@ -216,28 +216,35 @@ func (l *link) signal() {
 	}
 }
 
-// Recv implements transport.Link.
-func (l *link) Recv(ctx context.Context) (transport.Message, error) {
-	for {
-		m, dropped, ok, err := l.next()
-		if dropped > 0 {
-			l.Note(fmt.Sprintf("dropped %d messages: they came faster than they were read", dropped))
-		}
-		if ok {
-			l.trace(transport.In, m)
-			if m.Channel == channelDiscovery {
-				l.terms.offer = offer{} // its reader has it now
-			}
-		}
-		if ok || err != nil {
-			return m, err
-		}
+// Recv implements transport.Link. Its frame is small, because thousands of goroutines wait
+// in it: see deliver.
+func (l *link) Recv(ctx context.Context) (m transport.Message, err error) {
+	for !l.deliver(&m, &err) {
 		select {
 		case <-l.ready:
 		case <-ctx.Done():
-			return transport.Message{}, ctx.Err()
+			return m, ctx.Err()
 		}
 	}
+	return m, err
+}
+
+// deliver sets the next message, or why there is none. It returns false if there is nothing.
+//
+//go:noinline
+func (l *link) deliver(to *transport.Message, failed *error) bool {
+	m, dropped, ok, err := l.next()
+	if dropped > 0 {
+		l.Note(fmt.Sprintf("dropped %d messages: they came faster than they were read", dropped))
+	}
+	if ok {
+		l.trace(transport.In, m)
+		if m.Channel == channelDiscovery {
+			l.terms.offer = offer{} // its reader has it now
+		}
+	}
+	*to, *failed = m, err
+	return ok || err != nil
 }
 
 func (l *link) next() (m transport.Message, dropped int, ok bool, err error) {

@@ -62,7 +62,13 @@ func (s *Session) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { s.link.Close() })
 	defer stop()
 	for {
-		m, err := s.recv(s.fall(time.Now()))
+		var m transport.Message
+		var err error
+		if until := s.fall(time.Now()); until.IsZero() {
+			m, err = s.link.Recv(context.Background()) // here, for a small stack while it waits
+		} else {
+			m, err = s.recvUntil(until)
+		}
 		switch {
 		case err == nil:
 			s.hear(m, time.Now())
@@ -77,11 +83,8 @@ func (s *Session) Run(ctx context.Context) error {
 	}
 }
 
-// recv returns the next message. If until is not zero, it stops then.
-func (s *Session) recv(until time.Time) (transport.Message, error) {
-	if until.IsZero() {
-		return s.link.Recv(context.Background())
-	}
+// recvUntil returns the next message. It stops at the given time.
+func (s *Session) recvUntil(until time.Time) (transport.Message, error) {
 	ctx, cancel := context.WithDeadline(context.Background(), until)
 	defer cancel()
 	return s.link.Recv(ctx)

@@ -40,7 +40,7 @@ func newBuilder(e *discovery.Entity) *builder {
 	if b.name == "" {
 		b.name = toolName(e.Component)
 	}
-	b.label = strings.ReplaceAll(b.name, "_", " ")
+	b.label = "the " + strings.ReplaceAll(b.name, "_", " ")
 	onOff := e.Component == "switch" || e.Component == "binary_sensor"
 	b.secret = secretName(b.name) && !onOff || e.Options.Text("mode", "") == "password"
 	return b

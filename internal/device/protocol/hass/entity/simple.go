@@ -152,7 +152,7 @@ func (b *builder) button() {
 
 // scene describes something to activate.
 func (b *builder) scene() {
-	b.trigger("activate", "Activates the scene "+b.label+".", b.Options.Text("payload_on", "ON"))
+	b.trigger("activate", "Activates "+b.label+".", b.Options.Text("payload_on", "ON"))
 }
 
 // trigger adds a tool without arguments that nothing confirms.
