@@ -112,6 +112,9 @@ func (b Broker) check() error {
 			return fmt.Errorf("%s: %w", key, err)
 		}
 	}
+	if b.Offer != "" && (!strings.Contains(b.Offer, "/") || strings.Contains(b.Offer, "//")) {
+		return fmt.Errorf("offer: must have at least two levels, such as ferrule/home, got %q", b.Offer)
+	}
 	return nil
 }
 

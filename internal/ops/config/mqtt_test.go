@@ -27,6 +27,8 @@ func TestBrokerRefused(t *testing.T) {
 		{"{url: 'mqtt://h', prefix: a/#}", "devices.mqtt[0].prefix: must be a topic without + and #"},
 		{"{url: 'mqtt://h', prefix: $SYS}", "devices.mqtt[0].prefix: must not begin with $"},
 		{"{url: 'mqtt://h', offer: a/}", "devices.mqtt[0].offer: must not begin"},
+		{"{url: 'mqtt://h', offer: home}", "devices.mqtt[0].offer: must have at least two levels"},
+		{"{url: 'mqtt://h', offer: a//b}", "devices.mqtt[0].offer: must have at least two levels"},
 		{"{url: 'mqtt://h'}, {url: 'mqtt://h:1883'}", `devices.mqtt[1].name: "h-1883" is the name of another broker`},
 	} {
 		_, err := config.Parse([]byte("devices: {mqtt: [" + test.broker + "]}\n"))

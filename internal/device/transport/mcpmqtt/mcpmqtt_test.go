@@ -272,6 +272,30 @@ func answerOld(conn net.Conn) {
 	io.Copy(io.Discard, conn)
 }
 
+// TestQuirks: a server like one with the C SDK of EMQX, whose messages have no user
+// properties, is a device. Its wrong parts do not hide the others.
+func TestQuirks(t *testing.T) {
+	b := mosquitto.Start(t, mosquitto.Options{})
+	peer := newPeer(t, b, mcpmqtt.Server{ID: "esp", Name: "board/esp"})
+	peer.bare, peer.results = true, quirkyResults
+	w := watch(t, b, nil)
+	all := w.until(t, "the server", func(all []transport.Sighting) bool { return len(all) == 1 })
+	link, err := all[0].Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer link.Close()
+	go peer.serve(t)
+	defer peer.Close()
+	_, manifest, err := mcp.New(mcp.Parts{}).Greet(t.Context(), link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(manifest.Tools) != 2 || len(manifest.Resources) != 0 {
+		t.Errorf("got %+v", manifest)
+	}
+}
+
 // TestGreet: the protocol greets a server, which gets initialize once on its control topic,
 // and calls a tool. The session ends when the server says so.
 func TestGreet(t *testing.T) {
