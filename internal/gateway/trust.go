@@ -115,7 +115,7 @@ func (t trust) Forget(id string) (builtin.TrustOutput, error) {
 	out := builtin.TrustOutput{Device: id}
 	switch {
 	case t.Dock.AdoptsKind(id):
-		out.Note = "You adopted its Kind, so it is adopted again when it is found. To undo that, run `ferrule forget --kind` with a device of that Kind."
+		out.Note = "You adopted its Kind, so it is adopted again when it is found. To undo that, run `ferrule forget DEVICE --kind` with any device of that Kind."
 	case configured:
 		out.Note = "It is configured, so it comes back as a new device. To prevent that, remove it from `devices` in ferrule.yaml, or its flag from `ferrule up`, then run `ferrule reload`; after a change of flags, restart the gateway."
 	case inSight:

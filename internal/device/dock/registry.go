@@ -157,7 +157,7 @@ func (r *registry) updateSighting(at *slot, s *transport.Sighting) (displaced st
 	defer r.mu.Unlock()
 	was := at.sighting
 	at.sighting = s
-	if was.Title != s.Title || !maps.Equal(was.Labels, s.Labels) {
+	if was.Title != s.Title || !maps.Equal(was.Claims, s.Claims) {
 		dev := withClaims(at.device.Load(), s)
 		r.publish(at, dev)
 		r.storeDevice(dev)
@@ -194,7 +194,7 @@ func (r *registry) rename(dev *ferrule.Device, id string) *ferrule.Device {
 // withClaims returns a device with what its sighting says about it.
 func withClaims(dev *ferrule.Device, s *transport.Sighting) *ferrule.Device {
 	claimed := *dev
-	claimed.SetClaims(s.Title, s.Labels)
+	claimed.SetClaims(s.Title, s.Claims)
 	return &claimed
 }
 
@@ -212,7 +212,7 @@ func (r *registry) publishExpected(at *slot) {
 		ID: id, Address: s.Address, Local: s.Local, Hub: s.Hub, Transport: s.Transport, Trust: trustOf(s, nil, nil),
 		State: ferrule.StateOffline, Since: time.Now(), Reason: "connecting",
 	}
-	dev.SetClaims(s.Title, s.Labels)
+	dev.SetClaims(s.Title, s.Claims)
 	r.publish(at, dev)
 }
 
@@ -261,7 +261,7 @@ func (r *registry) admit(at *slot, dev *ferrule.Device, manifest *ferrule.Manife
 		kept, known = r.takeOver(s, dev, manifest)
 	}
 	dev.ID = r.chooseID(s, dev.Model, kept)
-	dev.SetClaims(s.Title, s.Labels)
+	dev.SetClaims(s.Title, s.Claims)
 	before := r.lastKnown(dev.ID, s, kept)
 	dev.Trust = trustOf(s, before, kept)
 	r.checkEndpoint(s, dev, before, kept)

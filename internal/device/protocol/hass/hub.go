@@ -100,9 +100,8 @@ type Hub struct {
 	read      uint16               // number of the current read of all configs
 	size      int                  // bytes of compressed configs
 	raw       int                  // bytes of others
-	configs   int
-	status    HubStatus // the part that is not counted elsewhere
-	wanted    []string  // availability topics to subscribe to
+	status    HubStatus            // the part that is not counted elsewhere
+	wanted    []string             // availability topics to subscribe to
 }
 
 // HubStatus is what a hub has found.

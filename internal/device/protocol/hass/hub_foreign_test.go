@@ -40,7 +40,7 @@ func (o offline) terms(address string) (*device, *terms) {
 	if err != nil {
 		o.Fatal(err)
 	}
-	return d, o.describe(d, o.parse(d, configs))
+	return d, o.termsOf(d, o.parse(d, configs))
 }
 
 func (o offline) kind(address string) (ferrule.Kind, *description) {

@@ -68,7 +68,7 @@ func (h *Hub) add(d *device, m *discovery.Message) {
 		d.entities++
 		heard, commanded := topicsOf(e)
 		d.commands = d.commands || len(commanded) > 0
-		d.secret = d.secret || hasSecret(e)
+		d.secret = d.secret || entity.HasSecret(e)
 		for _, topic := range heard {
 			r := root(topic)
 			if !h.isCommanded(d, r) {
@@ -222,8 +222,8 @@ func set[V any](m *map[string]V, key string, value V) {
 	(*m)[key] = value
 }
 
-// describe judges all topics of a device.
-func (h *Hub) describe(d *device, p parsed) *terms {
+// termsOf judges all topics of a device.
+func (h *Hub) termsOf(d *device, p parsed) *terms {
 	out := &terms{
 		offer: offer{
 			Configs: p.configs, Settings: h.cfg.Settings, Disabled: h.cfg.Disabled, Prefix: h.cfg.Prefix, Topics: make(map[string]string),
@@ -254,7 +254,7 @@ func (h *Hub) describe(d *device, p parsed) *terms {
 					set(&out.refused, topic, reason)
 				}
 			}
-			if hasSecret(e) {
+			if entity.HasSecret(e) {
 				for _, topic := range append(heard, commanded...) {
 					set(&out.secret, topic, true)
 				}
@@ -347,10 +347,4 @@ func (h *Hub) territory(d *device, p parsed) *territory {
 		}
 	}
 	return own
-}
-
-// hasSecret reports whether what an entity is told or says may be a secret, such as the
-// code of a lock.
-func hasSecret(e *discovery.Entity) bool {
-	return e.Component == "lock" || e.Component == "alarm_control_panel" || entity.Secret(e)
 }

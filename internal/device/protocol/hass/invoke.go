@@ -33,7 +33,7 @@ func (s *Session) Invoke(ctx context.Context, call *ferrule.Call) (*ferrule.Resu
 		return nil, ferrule.Errorf(ferrule.Offline, "the connection has ended: %w", err)
 	}
 	if call.Operation != ferrule.CallTool {
-		return nil, ferrule.Errorf(ferrule.Refused, "%s has only tools", call.Device)
+		return nil, ferrule.Errorf(ferrule.Refused, "%s offers tools only", call.Device)
 	}
 	args, err := arguments(call)
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *Session) Invoke(ctx context.Context, call *ferrule.Call) (*ferrule.Resu
 		return nil, ferrule.Errorf(ferrule.Invalid, "invalid arguments for %s: %w", t.name, err)
 	}
 	if len(command.Publish) == 0 {
-		return nil, ferrule.Errorf(ferrule.Invalid, "these arguments change nothing")
+		return nil, ferrule.Errorf(ferrule.Invalid, "these arguments change nothing; give at least one value to set")
 	}
 	select {
 	case s.invoking <- struct{}{}:

@@ -136,7 +136,7 @@ func TestLink(t *testing.T) {
 		number++
 		peer := newPeer(t, b, mcpmqtt.Server{ID: fmt.Sprintf("peer-%d", number), Name: "a/lamp"})
 		all := w.until(t, "the server", func(all []transport.Sighting) bool {
-			return len(all) == 1 && all[0].Address == "home/"+peer.server.ID
+			return len(all) == 1 && all[0].Address == "mcp:home/"+peer.server.ID
 		})
 		link, err := all[0].Open(t.Context())
 		if err != nil {
@@ -178,7 +178,7 @@ func TestPresence(t *testing.T) {
 	two := func(all []transport.Sighting) bool { return len(all) == 2 }
 	all := w.until(t, "two servers", two)
 	for i, s := range all {
-		if want := fmt.Sprintf("home/lamp-%d", i+1); s.Address != want || s.Title != "light/rgb" || s.Adopted || !s.Local || s.Absent != "" {
+		if want := fmt.Sprintf("mcp:home/lamp-%d", i+1); s.Address != want || s.Title != "light/rgb" || s.Adopted || !s.Local || s.Absent != "" {
 			t.Errorf("got %+v, want %s", s, want)
 		}
 	}

@@ -42,8 +42,7 @@ func newBuilder(e *discovery.Entity) *builder {
 		b.name = toolName(e.Component)
 	}
 	b.label = label(b.Component, b.name)
-	b.secret = Secret(e)
-	b.out.Disabled = !e.Options.Bool("enabled_by_default", true)
+	b.secret = isSecret(e)
 	return b
 }
 
@@ -63,8 +62,8 @@ func label(component, name string) string {
 // values are components that are only a value of a device.
 var values = []string{"number", "select", "text", "date", "time", "datetime", "update", "notify", "infrared"}
 
-// Secret reports whether the value of an entity opens something, as its name or mode says.
-func Secret(e *discovery.Entity) bool {
+// isSecret reports whether the value of an entity opens something, as its name or mode says.
+func isSecret(e *discovery.Entity) bool {
 	onOff := e.Component == "switch" || e.Component == "binary_sensor"
 	return secretName(toolName(ownPart(e))) && !onOff || e.Options.Text("mode", "") == "password"
 }
@@ -98,6 +97,12 @@ func toolName(s string) string {
 
 // secrets matches names of values that open something.
 var secrets = regexp.MustCompile(`(?i)pin_?code|pass_?(word|code|phrase)|(^|_)(user|admin|master|action|access|door|lock|unlock|entry|alarm|pairing|key)_?codes?(_|$)|(^|_)(pin|credential|secret|wifi_config)s?(_?\d+)?$`)
+
+// HasSecret reports whether what an entity is told or says may be a secret, such as the
+// code of a lock.
+func HasSecret(e *discovery.Entity) bool {
+	return e.Component == "lock" || e.Component == "alarm_control_panel" || isSecret(e)
+}
 
 // secretName reports whether the value of something with this name is kept secret.
 func secretName(name string) bool { return secrets.MatchString(name) }
@@ -251,9 +256,6 @@ func (b *builder) stateFrom(s State, topic, text string) string {
 		s.Template = t
 	}
 	s.Name, s.Topic = b.stateName(s.Name), topic
-	if s.Text == "" {
-		s.Text = strings.ReplaceAll(s.Name, "_", " ")
-	}
 	if b.secret {
 		s.Secret, s.Signal = true, false
 	}
