@@ -13,8 +13,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/mosquitto"
 )
 
-// offered adds a broker on which the gateway offers itself.
-func offered(url, name string) func(*config.Config) {
+// offersItself adds a broker on which the gateway offers itself.
+func offersItself(url, name string) func(*config.Config) {
 	return func(c *config.Config) {
 		c.Devices.MQTT = []config.Broker{{URL: url, Name: "house", Adopt: "all", Offer: name}}
 		c.Policy.Preset = "open"
@@ -26,7 +26,7 @@ func offered(url, name string) func(*config.Config) {
 func TestMCPOverMQTT(t *testing.T) {
 	broker := mosquitto.Start(t, mosquitto.Options{})
 	fleet := startSim(t, sim.Config{})
-	near := startGateway(t, map[string]string{"robot": fleet.Addrs()[0]}, offered(broker.URL, "ferrule/near"), unmeasured)
+	near := startGateway(t, map[string]string{"robot": fleet.Addrs()[0]}, offersItself(broker.URL, "ferrule/near"), unmeasured)
 	near.online("robot")
 	far := startGateway(t, nil, withBroker(broker.URL), unmeasured)
 	pending := func() bool {
@@ -71,7 +71,7 @@ func TestMCPOverMQTT(t *testing.T) {
 func TestEMQXClient(t *testing.T) {
 	broker := mosquitto.Start(t, mosquitto.Options{})
 	fleet := startSim(t, sim.Config{})
-	g := startGateway(t, map[string]string{"robot": fleet.Addrs()[0]}, offered(broker.URL, "ferrule/home"), unmeasured)
+	g := startGateway(t, map[string]string{"robot": fleet.Addrs()[0]}, offersItself(broker.URL, "ferrule/home"), unmeasured)
 	g.online("robot")
 	client := mcpmqtt.Client(t, broker.Address, "ferrule/home")
 	var about struct {
