@@ -13,8 +13,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/mosquitto"
 )
 
-// withOffer adds a broker on which the gateway offers itself.
-func withOffer(url, name string) func(*config.Config) {
+// offersItself adds a broker on which the gateway offers itself.
+func offersItself(url, name string) func(*config.Config) {
 	return func(c *config.Config) {
 		c.Devices.MQTT = []config.Broker{{URL: url, Name: "house", Adopt: "all", Offer: name}}
 		c.Policy.Preset = "open"
@@ -26,7 +26,7 @@ func withOffer(url, name string) func(*config.Config) {
 func TestMCPOverMQTT(t *testing.T) {
 	broker := mosquitto.Start(t, mosquitto.Options{})
 	fleet := startSim(t, sim.Config{})
-	near := startGateway(t, map[string]string{"robot": fleet.Addrs()[0]}, withOffer(broker.URL, "ferrule/near"), unmeasured)
+	near := startGateway(t, map[string]string{"robot": fleet.Addrs()[0]}, offersItself(broker.URL, "ferrule/near"), unmeasured)
 	near.online("robot")
 	far := startGateway(t, nil, withBroker(broker.URL), unmeasured)
 	pending := func() bool {
@@ -67,11 +67,11 @@ func TestMCPOverMQTT(t *testing.T) {
 }
 
 // TestEMQXClient: a client that is made with EMQX's SDK lists and calls the tools of a
-// gateway that is withOffer on the broker.
+// gateway that is offered on the broker.
 func TestEMQXClient(t *testing.T) {
 	broker := mosquitto.Start(t, mosquitto.Options{})
 	fleet := startSim(t, sim.Config{})
-	g := startGateway(t, map[string]string{"robot": fleet.Addrs()[0]}, withOffer(broker.URL, "ferrule/home"), unmeasured)
+	g := startGateway(t, map[string]string{"robot": fleet.Addrs()[0]}, offersItself(broker.URL, "ferrule/home"), unmeasured)
 	g.online("robot")
 	client := mcpmqtt.Client(t, broker.Address, "ferrule/home")
 	var about struct {
