@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -350,20 +351,28 @@ func changesOf(t *testing.T, corpus []zigbee.Message) (changes []zigbee.Message)
 }
 
 // flood publishes 5,000 changes each second, and returns how many it has published.
-func flood(t *testing.T, conn *mqttclient.Conn, changes []zigbee.Message, period time.Duration) (n int) {
-	const rate = 5000
+func flood(t *testing.T, conn *mqttclient.Conn, changes []zigbee.Message, period time.Duration) int {
+	const rate, senders = 5000, 4 // each waits until its message is written
+	var published atomic.Int64
+	var sending sync.WaitGroup
 	start := time.Now()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for ; time.Since(start) < period; <-tick.C {
-		for want := int(time.Since(start).Seconds() * rate); n < want; n++ {
-			m := changes[n%len(changes)]
-			payload := strings.Replace(m.Payload, "%d", strconv.Itoa(n), 1)
-			if err := conn.Publish(t.Context(), mqttclient.Publication{Topic: m.Topic, Payload: []byte(payload), Retain: m.Retain}); err != nil {
-				t.Errorf("publishing %s: %v", m.Topic, err)
-				return n
+	for sender := range senders {
+		sending.Go(func() {
+			tick := time.NewTicker(10 * time.Millisecond)
+			defer tick.Stop()
+			for n := sender; time.Since(start) < period; <-tick.C {
+				for want := int(time.Since(start).Seconds() * rate); n < want && time.Since(start) < period; n += senders {
+					m := changes[n%len(changes)]
+					payload := strings.Replace(m.Payload, "%d", strconv.Itoa(n), 1)
+					if err := conn.Publish(t.Context(), mqttclient.Publication{Topic: m.Topic, Payload: []byte(payload), Retain: m.Retain}); err != nil {
+						t.Errorf("publishing %s: %v", m.Topic, err)
+						return
+					}
+					published.Add(1)
+				}
 			}
-		}
+		})
 	}
-	return n
+	sending.Wait()
+	return int(published.Load())
 }
