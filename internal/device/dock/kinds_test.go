@@ -81,6 +81,31 @@ func TestAdoptKind(t *testing.T) {
 	})
 }
 
+// TestRemovedByHub checks that a pending device disappears when its hub removes it. It stays
+// if it is adopted, or if only the gateway stops.
+func TestRemovedByHub(t *testing.T) {
+	bubble(t, func(t *testing.T, dir string) {
+		w := open(t, dir)
+		lamp, lock := behind("home", &board{address: "home/1", model: "bulb"}, "lamp"), behind("home", &board{address: "home/2", model: "lock"}, "lock")
+		w.transport.see("g", lamp, lock)
+		w.wantTrust(ferrule.TrustPending, "lamp", "lock")
+		w.stop()
+		w = open(t, dir)
+		w.wantTrust(ferrule.TrustPending, "lamp", "lock")
+		w.transport.see("g", lamp, lock)
+		if err := w.dock.Adopt("lamp"); err != nil {
+			t.Fatal(err)
+		}
+		w.transport.see("g")
+		if dev := w.device("lamp"); dev.State != ferrule.StateOffline || dev.Reason != "no longer on the broker home" {
+			t.Errorf("got %+v", dev)
+		}
+		if _, _, found := w.fleet.Lookup("lock"); found {
+			t.Error("the lock is still listed")
+		}
+	})
+}
+
 // TestAcceptKind checks that a change that is accepted for one device counts for all behind
 // its hub that offer the same, also for those that offer it later, and for nothing else.
 func TestAcceptKind(t *testing.T) {
