@@ -39,6 +39,6 @@ interrupted, on a broker of its own or on yours.`,
 	cmd.Flags().StringVar(&addr, "tcp", "127.0.0.1:1883", "`HOST:PORT` of its own broker, on the loopback interface")
 	cmd.Flags().StringVar(&broker, "broker", "", "`URL` of your broker, such as mqtt://192.168.1.5")
 	home.Every = time.Second
-	cmd.Flags().Var((*durationFlag)(&home.Every), "every", "`interval` at which something changes by itself (default 1s; 0s for never)")
+	cmd.Flags().Var((*durationFlag)(&home.Every), "every", "`interval` at which something changes by itself; 0s for never")
 	return cmd
 }

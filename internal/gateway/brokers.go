@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,24 +11,30 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ferrulehq/ferrule/internal/agent/mqttserver"
 	"github.com/ferrulehq/ferrule/internal/device/protocol/hass"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/mcp"
 	"github.com/ferrulehq/ferrule/internal/device/transport"
+	"github.com/ferrulehq/ferrule/internal/device/transport/mcpmqtt"
 	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
-// brokers connects to the configured MQTT brokers. Each has one connection, which all parts
-// share:
+// brokers connects to the configured MQTT brokers. What finds devices on a broker shares one
+// connection:
 //
 //	client --+-- hub: devices that describe themselves by discovery messages
-//	         +-- more connectors, see connectors
-//	         +-- serve: this gateway as a server for agents on the broker
+//	         +-- mcp: devices that are MCP servers
+//
+// Each session with an MCP server, and the offer of this gateway to agents, has a connection
+// of its own: MCP over MQTT identifies a peer by its client ID.
 type brokers struct {
 	log *slog.Logger
-	// serve offers this gateway on a broker until ctx ends; nil if nothing does. It must
-	// be set before Watch.
-	serve func(ctx context.Context, cfg config.Broker, client *mqttclient.Client) error
+	// offer returns the offer of this gateway on a broker. It and id, the client ID of
+	// the offer, must be set before Watch.
+	offer func(cfg config.Broker, id string) (*mqttserver.Offer, error)
+	id    string
 
 	mu      sync.Mutex
 	wanted  []config.Broker
@@ -40,6 +47,8 @@ type broker struct {
 	cfg    config.Broker
 	client *mqttclient.Client
 	hub    *hass.Hub
+	mcp    *mcpmqtt.Connector
+	offer  *mqttserver.Offer // nil if there is none
 	stop   context.CancelFunc
 	tried  <-chan struct{} // closed when it is connected, or that failed
 	done   chan struct{}   // closed when everything has ended
@@ -125,21 +134,27 @@ func (b *brokers) start(ctx context.Context, cfg config.Broker, report func(stri
 	hub := hass.NewHub(hass.HubConfig{
 		Broker: cfg.Name, Prefix: cfg.Prefix, Local: cfg.Local(), Adopt: cfg.Adopt, Settings: cfg.Settings, Disabled: cfg.Disabled,
 	}, client, log)
-	r := &broker{cfg: cfg, client: client, hub: hub, stop: stop, tried: client.Changed(), done: make(chan struct{}), groups: make(map[string]bool)}
+	servers := mcpmqtt.New(mcpmqtt.Config{
+		Broker: cfg.Name, Local: cfg.Local(), Adopt: cfg.Adopt == hass.AdoptAll, Own: b.id, Protocols: []string{mcp.Name}, Client: cfg.Client(),
+	}, client, log)
+	r := &broker{cfg: cfg, client: client, hub: hub, mcp: servers, stop: stop, tried: client.Changed(), done: make(chan struct{}), groups: make(map[string]bool)}
 	b.running[cfg.Name] = r
 	parts := []func(context.Context) error{client.Run}
 	for _, c := range r.connectors() {
 		parts = append(parts, func(ctx context.Context) error { return c.Watch(ctx, r.remember(report)) })
 	}
-	if cfg.Offer != "" && b.serve != nil {
-		parts = append(parts, func(ctx context.Context) error { return b.serve(ctx, cfg, client) })
+	if cfg.Offer != "" && b.offer != nil {
+		offer, err := b.offer(cfg, b.id)
+		if r.failed = err; err == nil {
+			r.offer, parts = offer, append(parts, offer.Run)
+		}
 	}
 	go r.run(ctx, parts, log)
 }
 
 // connectors returns what finds devices on the broker. All use its client.
 func (r *broker) connectors() []transport.Connector {
-	return []transport.Connector{r.hub}
+	return []transport.Connector{r.hub, r.mcp}
 }
 
 // run runs all parts until ctx ends. If one fails, the others go on.
@@ -212,7 +227,11 @@ func (r *broker) problem() string {
 	case !state.Connected:
 		return fmt.Sprintf("at %s is not connected since %s: %s", r.cfg.URL, ferrule.FormatTime(state.Since), state.Reason)
 	}
-	return r.hub.Status().Note
+	var offered string
+	if r.offer != nil {
+		offered = r.offer.Problem()
+	}
+	return cmp.Or(r.hub.Status().Note, r.mcp.Problem(), offered)
 }
 
 // settle waits until what the connected brokers have kept was read, so that their devices

@@ -162,6 +162,7 @@ func New(parts Parts) (*Gateway, error) {
 		g.buildPoller,
 		g.buildAgents,
 		g.buildEndpoints,
+		g.buildOffers,
 		g.listenControl,
 		g.storeNodeName,
 		g.listenHTTP,

@@ -58,6 +58,9 @@ type checker struct {
 	properties map[string]bool
 }
 
+// Text returns the text that the Schema was compiled from. It must not be changed.
+func (s *Schema) Text() json.RawMessage { return s.raw }
+
 // Compile compiles the schema of a tool's arguments. Its errors are meant for the
 // author of the schema. The input may be hostile: even a panic in the library
 // becomes an error. Equal texts share one Schema as long as it is in use.

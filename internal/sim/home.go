@@ -172,7 +172,7 @@ func (h *Home) State(device, name string) any {
 	return nil
 }
 
-// Remove removes a device from the broker: its descriptions, and its availability.
+// Remove removes the descriptions of a device from the broker.
 func (h *Home) Remove(device string) error {
 	h.mu.Lock()
 	bus := h.bus

@@ -76,10 +76,10 @@ type Catalog struct {
 	order        order             // devices that agents may see
 	counts       Counts
 	groups       map[*ferrule.Manifest]*group
-	kinds        map[ferrule.Kind]int       // number of groups
-	folds        map[string]map[*group]bool // groups by folded prefix
-	list         []ferrule.Offer            // nil if it must be rebuilt
-	shape        Shape                      // of list
+	kinds        map[ferrule.Kind]int // number of groups
+	folds        map[string][]*group  // groups by folded prefix
+	list         []ferrule.Offer      // nil if it must be rebuilt
+	shape        Shape                // of list
 	// visible returns what a caller sees; nil if everybody sees everything.
 	visible    func(who ferrule.Principal) ferrule.Visibility
 	generation uint64 // grows with each change that may matter to a policy
@@ -112,7 +112,7 @@ func New(config Config) *Catalog {
 		aliases: make(map[string]string),
 		groups:  make(map[*ferrule.Manifest]*group),
 		kinds:   make(map[ferrule.Kind]int),
-		folds:   make(map[string]map[*group]bool),
+		folds:   make(map[string][]*group),
 	}
 }
 
@@ -276,10 +276,7 @@ func (c *Catalog) groupOf(kind ferrule.Kind, m *ferrule.Manifest) *group {
 		c.groups[m] = g
 		c.kinds[kind]++
 		for _, prefix := range []string{g.short, g.long} {
-			if c.folds[prefix] == nil {
-				c.folds[prefix] = make(map[*group]bool)
-			}
-			c.folds[prefix][g] = true
+			c.folds[prefix] = append(c.folds[prefix], g)
 		}
 	}
 	return g
@@ -292,7 +289,8 @@ func (c *Catalog) drop(g *group) {
 		delete(c.kinds, g.kind)
 	}
 	for _, prefix := range []string{g.short, g.long} {
-		if delete(c.folds[prefix], g); len(c.folds[prefix]) == 0 {
+		c.folds[prefix] = slices.DeleteFunc(c.folds[prefix], func(other *group) bool { return other == g })
+		if len(c.folds[prefix]) == 0 {
 			delete(c.folds, prefix)
 		}
 	}
@@ -302,7 +300,7 @@ func (c *Catalog) drop(g *group) {
 // some devices split a Kind, and a device can imitate another. The largest group wins.
 func (c *Catalog) folded(prefix string) *group {
 	var largest *group
-	for g := range c.folds[prefix] {
+	for _, g := range c.folds[prefix] {
 		if largest == nil || cmp.Or(cmp.Compare(g.members.length, largest.members.length), cmp.Compare(largest.fingerprint, g.fingerprint)) > 0 {
 			largest = g
 		}

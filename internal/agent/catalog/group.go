@@ -29,8 +29,8 @@ type group struct {
 
 	members order // guarded by the catalog's mu
 
-	mu      sync.Mutex // locked after the catalog's
-	names   map[int][]string
+	mu      sync.Mutex       // locked after the catalog's
+	names   map[int][]string // this and the next are nil until they are needed
 	inputs  []foldedInput
 	prompts map[int][]string
 }
@@ -43,7 +43,8 @@ type foldedInput struct {
 
 func newGroup(kind ferrule.Kind, m *ferrule.Manifest) *group {
 	const shortDigits, longDigits = 6, 12
-	g := &group{kind: kind, manifest: m, names: make(map[int][]string), prompts: make(map[int][]string)}
+	g := &group{kind: kind, manifest: m}
+	g.tools = make([]*ferrule.Tool, 0, len(m.Tools))
 	for i := range m.Tools {
 		if t := &m.Tools[i]; t.Quarantine == "" && anyAgent.CanCall(t) {
 			g.tools = append(g.tools, t)
@@ -51,7 +52,6 @@ func newGroup(kind ferrule.Kind, m *ferrule.Manifest) *group {
 	}
 	slices.SortStableFunc(g.tools, func(a, b *ferrule.Tool) int { return cmp.Compare(a.Name, b.Name) })
 	g.tools = slices.CompactFunc(g.tools, func(a, b *ferrule.Tool) bool { return a.Name == b.Name })
-	g.inputs = make([]foldedInput, len(g.tools))
 	longest := 0
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%q", kind)
@@ -82,6 +82,9 @@ func (g *group) namesFor(prefix string) []string {
 		own := make([]string, len(g.tools))
 		for i, t := range g.tools {
 			own[i] = t.Name
+		}
+		if g.names == nil {
+			g.names = make(map[int][]string)
 		}
 		g.names[room] = portableNames(own, room)
 	}
@@ -142,6 +145,9 @@ func (g *group) offerFolded(prefix string, i int) ferrule.Offer {
 func (g *group) input(i int) foldedInput {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.inputs == nil {
+		g.inputs = make([]foldedInput, len(g.tools))
+	}
 	if g.inputs[i].schema == nil {
 		more, argument := withDevice(inputOf(g.tools[i]))
 		g.inputs[i] = foldedInput{more, argument}

@@ -75,6 +75,9 @@ func (g *group) promptsFor(prefix string) []string {
 		for i := range g.manifest.Prompts {
 			own[i] = g.manifest.Prompts[i].Name
 		}
+		if g.prompts == nil {
+			g.prompts = make(map[int][]string)
+		}
 		g.prompts[room] = portableNames(own, room)
 	}
 	return g.prompts[room]

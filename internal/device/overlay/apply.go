@@ -103,6 +103,14 @@ func compileInput(t *ferrule.Tool, patches []Tool, pins []ferrule.Pin) error {
 		return fmt.Errorf("invalid input schema: %w", err)
 	}
 	t.Input, t.FullInput, t.Check = s.Portable(), fullInput(raw), s.Check
+	switch { // equal tools of many Kinds share their texts
+	case bytes.Equal(t.FullInput, t.Input):
+		t.FullInput = nil
+	case bytes.Equal(t.FullInput, s.Text()):
+		t.FullInput = s.Text()
+	default:
+		t.FullInput = bytes.Clone(t.FullInput) // without spare capacity
+	}
 	return nil
 }
 

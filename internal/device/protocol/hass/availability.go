@@ -3,6 +3,7 @@ package hass
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/ferrulehq/ferrule/internal/device/protocol/hass/discovery"
 	"github.com/ferrulehq/ferrule/internal/device/protocol/hass/template"
@@ -62,8 +63,13 @@ func (s *source) read(payload []byte, at uint64) bool {
 	return changed || len(s.used) > 0 // the latest of several sources may be another one now
 }
 
-// maxAvailability is the length of the longest payload that is read.
-const maxAvailability = 16 << 10
+// maxAvailability is the length of the longest payload that is read. maxSources is the
+// number of sources of a hub, and maxReaders that of one topic: each message is read by all.
+const (
+	maxAvailability = 16 << 10
+	maxSources      = 200_000
+	maxReaders      = 64
+)
 
 // available reports whether the rule holds, and why not.
 func (r *rule) available() (bool, string) {
@@ -95,7 +101,11 @@ func (r *rule) available() (bool, string) {
 // why returns why the rule does not hold.
 func (r *rule) why(heard []*source) string {
 	for _, s := range heard {
-		if !s.available {
+		switch {
+		case s.available:
+		case strings.HasSuffix(s.topic, "/bridge/state"):
+			return fmt.Sprintf("Zigbee2MQTT is not running, says %s", ferrule.Clean(s.topic, 128))
+		default:
 			return fmt.Sprintf("unavailable, says %s", ferrule.Clean(s.topic, 128))
 		}
 	}
@@ -121,6 +131,7 @@ type sources struct {
 	byTopic map[string][]*source
 	prefix  string
 	last    uint64 // number of the last message
+	dropped bool   // some may be unused
 }
 
 func newSources(prefix string) sources {
@@ -153,6 +164,9 @@ func (all *sources) source(o discovery.Options, topic, value string) *source {
 	}
 	if s := all.byKey[key]; s != nil {
 		return s
+	}
+	if len(all.byKey) >= maxSources || len(all.byTopic[key.topic]) >= maxReaders {
+		return &source{topic: key.topic, problem: "there are too many availability topics"}
 	}
 	s := &source{topic: key.topic, online: key.online, gone: key.gone, problem: checkState(key.topic, all.prefix)}
 	if key.template != "" {
@@ -190,6 +204,7 @@ func (all *sources) inUse(topic string) bool {
 
 // drop ends the use of sources by a device.
 func (all *sources) drop(d *device, rules []rule) {
+	all.dropped = true
 	for _, r := range rules {
 		for _, s := range r.sources {
 			if i := slices.Index(s.used, d); i >= 0 {
@@ -202,6 +217,10 @@ func (all *sources) drop(d *device, rules []rule) {
 // sweep forgets the sources that no device uses. The broker still sends messages on their
 // topics until the connection ends; they are ignored.
 func (all *sources) sweep() {
+	if !all.dropped {
+		return
+	}
+	all.dropped = false
 	for key, s := range all.byKey {
 		if len(s.used) > 0 {
 			continue

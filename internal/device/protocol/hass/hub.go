@@ -45,6 +45,9 @@ type HubConfig struct {
 const (
 	maxDevices = 50_000
 	maxConfigs = 1024      // of one device
+	maxDevice  = 4 << 20   // bytes of the configs of one device
+	maxRules   = 32        // different availabilities of one device
+	maxClaims  = 4096      // topics of one device
 	maxStored  = 256 << 20 // bytes of all configs, compressed
 	maxFresh   = 16 << 20  // bytes of configs that are not compressed yet
 	maxReasons = 5
@@ -65,8 +68,10 @@ const (
 	// that is away for a moment should not fail. Coming back is reported at once, unless
 	// it is a flap.
 	flapTime = time.Second
-	// tickTime is how often due devices are looked for, while there are any.
+	// tickTime is how often due devices are looked for, while there are any. idleTime is
+	// the same if there are none.
 	tickTime = 50 * time.Millisecond
+	idleTime = 500 * time.Millisecond
 )
 
 // Hub finds the devices that describe themselves on one broker.
@@ -80,21 +85,23 @@ type Hub struct {
 	conn     *mqttclient.Conn // nil while the broker is lost
 	complete bool             // all configs of this connection were read
 	devices  map[string]*device
-	byConfig map[uint64]*device  // by hash of the topic of a config
-	byID     map[uint64]*device  // by hash of an identifier
-	claims   map[uint64]*device  // by hash of a topic or root
-	refused  map[uint64]struct{} // hashes of topics whose messages could not be used
-	sources  sources
-	waiting  map[*device]struct{} // devices with something due
-	fresh    map[*device]struct{} // devices with configs that are not compressed
-	instance uint64               // the last Instance of any Sighting
-	sequence uint64               // the number of the last new device
-	read     uint16               // number of the current read of all configs
-	size     int                  // bytes of compressed configs
-	raw      int                  // bytes of others
-	configs  int
-	status   HubStatus // the part that is not counted elsewhere
-	wanted   []string  // availability topics to subscribe to
+	byConfig map[uint64]*device // by hash of the topic of a config
+	byID     map[uint64]*device // by hash of an identifier
+	claims   map[uint64]*device // by hash of a topic or root
+	// contested has claims that more than one device made before all were read.
+	contested map[uint64]struct{}
+	refused   map[uint64]struct{}      // hashes of topics whose messages could not be used
+	tasmota   map[string]*tasmotaParts // by MAC
+	sources   sources
+	waiting   map[*device]struct{} // devices with something due
+	fresh     map[*device]struct{} // devices with configs that are not compressed
+	instance  uint64               // the last Instance of any Sighting
+	sequence  uint64               // the number of the last new device
+	read      uint16               // number of the current read of all configs
+	size      int                  // bytes of compressed configs
+	raw       int                  // bytes of others
+	status    HubStatus            // the part that is not counted elsewhere
+	wanted    []string             // availability topics to subscribe to
 }
 
 // HubStatus is what a hub has found.
@@ -117,8 +124,8 @@ func NewHub(cfg HubConfig, client *mqttclient.Client, log *slog.Logger) *Hub {
 	cfg.Adopt = cmp.Or(cfg.Adopt, AdoptSensors)
 	return &Hub{
 		cfg: cfg, client: client, log: log, seed: maphash.MakeSeed(),
-		devices: make(map[string]*device), byConfig: make(map[uint64]*device), byID: make(map[uint64]*device),
-		claims: make(map[uint64]*device), refused: make(map[uint64]struct{}), sources: newSources(cfg.Prefix),
+		tasmota: make(map[string]*tasmotaParts), devices: make(map[string]*device), byConfig: make(map[uint64]*device), byID: make(map[uint64]*device),
+		claims: make(map[uint64]*device), contested: make(map[uint64]struct{}), refused: make(map[uint64]struct{}), sources: newSources(cfg.Prefix),
 		waiting: make(map[*device]struct{}), fresh: make(map[*device]struct{}),
 	}
 }
@@ -173,7 +180,7 @@ func (h *Hub) serve(ctx context.Context, conn *mqttclient.Conn, update func(stri
 		cancel()
 		<-ended
 	}()
-	tick := time.NewTimer(tickTime)
+	tick, idle := time.NewTimer(tickTime), false
 	defer tick.Stop()
 	for {
 		select {
@@ -183,8 +190,16 @@ func (h *Hub) serve(ctx context.Context, conn *mqttclient.Conn, update func(stri
 			return
 		case <-r.queue.ready:
 			h.take(r.queue.drain())
+			if idle {
+				idle = false
+				tick.Reset(tickTime)
+			}
 		case <-tick.C:
-			tick.Reset(h.settleDue(time.Now(), update))
+			if idle = h.settleDue(time.Now(), update); idle {
+				tick.Reset(idleTime)
+			} else {
+				tick.Reset(tickTime)
+			}
 			r.wake()
 		}
 	}
@@ -200,7 +215,7 @@ func (h *Hub) lost(conn *mqttclient.Conn, update func(string, []transport.Sighti
 	for _, d := range h.devices {
 		d.endLink(fmt.Errorf("the connection to the broker was lost: %w", conn.Err()))
 		if d.reported {
-			d.absent, d.changed = reason, time.Now()
+			d.absent, d.changed, d.lost = reason, time.Now(), true
 			sightings = append(sightings, h.sighting(d))
 		}
 	}
@@ -217,7 +232,9 @@ func (h *Hub) take(messages []mqttclient.Message) {
 		n := min(batch, len(messages))
 		h.mu.Lock()
 		for i := range messages[:n] {
-			h.apply(&messages[i])
+			if !h.applyTasmota(&messages[i]) {
+				h.apply(&messages[i])
+			}
 			messages[i].Payload = nil
 		}
 		if h.raw > maxFresh {
@@ -228,8 +245,8 @@ func (h *Hub) take(messages []mqttclient.Message) {
 	}
 }
 
-// settleDue acts on all devices with something due, and returns when to look again.
-func (h *Hub) settleDue(now time.Time, update func(string, []transport.Sighting)) time.Duration {
+// settleDue acts on all devices with something due. It reports whether nothing is left.
+func (h *Hub) settleDue(now time.Time, update func(string, []transport.Sighting)) (idle bool) {
 	type report struct {
 		group string
 		all   []transport.Sighting
@@ -244,11 +261,12 @@ func (h *Hub) settleDue(now time.Time, update func(string, []transport.Sighting)
 		}
 		h.sources.sweep()
 	}
+	idle = h.complete && len(h.waiting) == 0 && len(h.wanted) == 0
 	h.mu.Unlock()
 	for _, r := range reports {
 		update(r.group, r.all)
 	}
-	return tickTime
+	return idle
 }
 
 // hash returns the hash of texts, with a seed that nobody outside can know.

@@ -33,6 +33,7 @@ type device struct {
 	title, area string
 	entities    int
 	commands    bool     // something can be changed with it
+	secret      bool     // it may be told or may say a code
 	rules       []rule   // different ones of its entities
 	claims      []uint64 // its places in Hub.claims
 
@@ -42,6 +43,7 @@ type device struct {
 	instance uint64
 	absent   string
 	changed  time.Time // when it last became available or not
+	lost     bool      // absent, because the broker is lost
 
 	dirty   bool      // configs have changed
 	renewed bool      // they have, and that is not reported yet
@@ -56,6 +58,7 @@ type known struct {
 	key       uint64 // hash of the topic
 	sum       uint32 // of the payload
 	publisher uint32 // hash of origin and node ID
+	size      uint32 // of the payload
 	read      uint16 // the last read of all configs that found it
 	migrating bool
 }
@@ -98,7 +101,7 @@ func (h *Hub) apply(m *mqttclient.Message) {
 	case message.Migrate:
 		h.migrate(owner, key)
 	default:
-		h.put(topic, message, known{key: key, sum: sum, publisher: h.publisher(topic, message), read: h.read}, string(m.Payload))
+		h.put(topic, message, known{key: key, sum: sum, publisher: h.publisher(topic, message), size: uint32(len(m.Payload)), read: h.read}, string(m.Payload))
 	}
 }
 
@@ -119,6 +122,14 @@ func (d *device) config(key uint64) *known {
 	return nil
 }
 
+// size returns the size of all configs.
+func (d *device) size() (n int) {
+	for _, k := range d.known {
+		n += int(k.size)
+	}
+	return n
+}
+
 // put stores a config.
 func (h *Hub) put(topic discovery.Topic, m *discovery.Message, k known, payload string) {
 	owner := h.byConfig[k.key]
@@ -129,6 +140,9 @@ func (h *Hub) put(topic discovery.Topic, m *discovery.Message, k known, payload 
 		return
 	case owner != d && len(d.known) >= maxConfigs:
 		h.refuse(h.configTopic(topic), fmt.Sprintf("too many messages about the device; limit is %d", maxConfigs))
+		return
+	case d.size()+len(payload) > maxDevice:
+		h.refuse(h.configTopic(topic), fmt.Sprintf("the messages about the device are too long; limit is %d bytes", maxDevice))
 		return
 	case h.size+h.raw+len(payload) > maxStored:
 		h.refuse(h.configTopic(topic), "too many messages: no space is left")
@@ -141,7 +155,6 @@ func (h *Hub) put(topic discovery.Topic, m *discovery.Message, k known, payload 
 		*was, d.stale = k, true
 	} else {
 		d.known = append(d.known, k)
-		h.configs++
 		h.add(d, m)
 	}
 	h.byConfig[k.key] = d
@@ -186,7 +199,6 @@ func (h *Hub) removeConfig(d *device, key uint64) {
 	d.known = slices.DeleteFunc(d.known, func(k known) bool { return k.key == key })
 	d.stale = true
 	delete(h.byConfig, key)
-	h.configs--
 	h.change(d, key, nil)
 }
 
@@ -400,13 +412,13 @@ func (h *Hub) settle(d *device, now time.Time) ([]transport.Sighting, bool) {
 	if d.expires.IsZero() {
 		delete(h.waiting, d)
 	}
-	if d.reported && !d.renewed && was == (absent == "") {
+	if d.reported && !d.renewed && !d.lost && was == (absent == "") {
 		return nil, false
 	}
 	if was != (absent == "") {
 		d.changed = now
 	}
-	d.absent, d.reported, d.renewed = absent, true, false
+	d.absent, d.reported, d.renewed, d.lost = absent, true, false, false
 	return []transport.Sighting{h.sighting(d)}, true
 }
 
@@ -433,7 +445,7 @@ func (h *Hub) sighting(d *device) transport.Sighting {
 		Protocols: []string{Name}, Open: h.opener(d.address),
 	}
 	if d.area != "" {
-		s.Labels = map[string]string{"area": d.area}
+		s.Claims = map[string]string{"area": d.area}
 	}
 	return s
 }

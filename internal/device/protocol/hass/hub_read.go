@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/protocol/hass/discovery"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/hass/tasmota"
 	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
 )
 
@@ -54,7 +55,6 @@ type queue struct {
 	lost     int // messages for which there was no space
 	arrived  int
 	last     time.Time // when the last one arrived
-	busy     bool      // the drained ones are being applied
 }
 
 // push adds a message. It never blocks.
@@ -180,7 +180,8 @@ func (r *reader) readAll(ctx context.Context) error {
 			ends = append(ends, end)
 		}
 	}
-	return nil
+	_, err := r.burst(ctx, tasmota.Filter)
+	return err
 }
 
 // burst subscribes to filters and waits until the broker has sent what it has kept.

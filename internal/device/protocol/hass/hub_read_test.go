@@ -14,7 +14,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
-// TestReadAgain: devices of which nothing has arrived are found by what is known of others,
+// TestReadAgain: devices that were dropped altogether are found by what is known of others,
 // and what is missing of known ones by their node IDs.
 func TestReadAgain(t *testing.T) {
 	broker := mosquitto.Start(t, mosquitto.Options{})

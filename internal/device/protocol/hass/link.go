@@ -1,10 +1,12 @@
 package hass
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -102,7 +104,7 @@ func (h *Hub) open(address string) (transport.Link, error) {
 		return nil, err
 	}
 	l := &link{hub: h, conn: h.conn, address: address, ready: make(chan struct{}, 1)}
-	l.terms = h.describe(d, h.parse(d, configs))
+	l.terms = h.termsOf(d, h.parse(d, configs))
 	data, err := json.Marshal(&l.terms.offer)
 	if err != nil {
 		return nil, err
@@ -214,25 +216,35 @@ func (l *link) signal() {
 	}
 }
 
-// Recv implements transport.Link.
-func (l *link) Recv(ctx context.Context) (transport.Message, error) {
-	for {
-		m, dropped, ok, err := l.next()
-		if dropped > 0 {
-			l.Note(fmt.Sprintf("dropped %d messages: they came faster than they were read", dropped))
-		}
-		if ok {
-			l.trace(transport.In, m)
-		}
-		if ok || err != nil {
-			return m, err
-		}
+// Recv implements transport.Link. Its frame is small, because thousands of goroutines wait
+// in it: see deliver.
+func (l *link) Recv(ctx context.Context) (m transport.Message, err error) {
+	for !l.deliver(&m, &err) {
 		select {
 		case <-l.ready:
 		case <-ctx.Done():
-			return transport.Message{}, ctx.Err()
+			return m, ctx.Err()
 		}
 	}
+	return m, err
+}
+
+// deliver sets the next message, or why there is none. It returns false if there is nothing.
+//
+//go:noinline
+func (l *link) deliver(to *transport.Message, failed *error) bool {
+	m, dropped, ok, err := l.next()
+	if dropped > 0 {
+		l.Note(fmt.Sprintf("dropped %d messages: they came faster than they were read", dropped))
+	}
+	if ok {
+		l.trace(transport.In, m)
+		if m.Channel == channelDiscovery {
+			l.terms.offer = offer{} // its reader has it now
+		}
+	}
+	*to, *failed = m, err
+	return ok || err != nil
 }
 
 func (l *link) next() (m transport.Message, dropped int, ok bool, err error) {
@@ -302,11 +314,10 @@ func (l *link) Send(ctx context.Context, m transport.Message) error {
 
 // mayPublish returns why nothing may be published to a topic; empty if it may.
 func (l *link) mayPublish(topic string) string {
-	reason, known := l.terms.offer.Topics[topic]
-	if !known {
-		return heldOutside
+	if _, allowed := slices.BinarySearch(l.terms.allowed, l.hub.hash(topic)); allowed {
+		return ""
 	}
-	return reason
+	return cmp.Or(l.terms.held[topic], heldOutside)
 }
 
 // expiry returns how long the broker may keep a command: until its caller stops waiting,

@@ -62,7 +62,13 @@ func (s *Session) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { s.link.Close() })
 	defer stop()
 	for {
-		m, err := s.recv(s.fall(time.Now()))
+		var m transport.Message
+		var err error
+		if until := s.fall(time.Now()); until.IsZero() {
+			m, err = s.link.Recv(context.Background()) // here, for a small stack while it waits
+		} else {
+			m, err = s.recvUntil(until)
+		}
 		switch {
 		case err == nil:
 			s.hear(m, time.Now())
@@ -77,15 +83,12 @@ func (s *Session) Run(ctx context.Context) error {
 	}
 }
 
-// errDue is the error of recv at the given time. A link that ended because a broker did not
-// confirm a message in time has a deadline in its error, too.
+// errDue is the error of recvUntil at the given time. A link that ended because a broker did
+// not confirm a message in time has a deadline in its error, too.
 var errDue = errors.New("a state is due")
 
-// recv returns the next message. If until is not zero, it returns errDue then.
-func (s *Session) recv(until time.Time) (transport.Message, error) {
-	if until.IsZero() {
-		return s.link.Recv(context.Background())
-	}
+// recvUntil returns the next message. It returns errDue at the given time.
+func (s *Session) recvUntil(until time.Time) (transport.Message, error) {
 	ctx, cancel := context.WithDeadline(context.Background(), until)
 	defer cancel()
 	m, err := s.link.Recv(ctx)

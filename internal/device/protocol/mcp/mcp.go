@@ -104,6 +104,9 @@ func (s *session) greet(ctx context.Context) (*ferrule.Manifest, error) {
 
 // identify finds out which version the device speaks, and what it is.
 func (s *session) identify(ctx context.Context) (server, error) {
+	if s.link.Info().InitializeFirst {
+		return s.initialize(ctx, 1)
+	}
 	about, err := s.discover(ctx)
 	if err == nil {
 		return about, nil
@@ -117,7 +120,7 @@ func (s *session) identify(ctx context.Context) (server, error) {
 	s.mu.Lock()
 	s.failed = nil // a legacy device may answer an unknown method in any way
 	s.mu.Unlock()
-	return s.initialize(ctx)
+	return s.initialize(ctx, initializeTry)
 }
 
 // discover greets a modern device.
@@ -142,11 +145,11 @@ func (s *session) discover(ctx context.Context) (server, error) {
 }
 
 // initialize greets a legacy device. A booting board may lose the first request.
-func (s *session) initialize(ctx context.Context) (server, error) {
+func (s *session) initialize(ctx context.Context, tries int) (server, error) {
 	params := map[string]any{"protocolVersion": legacy, "capabilities": clientCapabilities(allTargets), "clientInfo": s.clientInfo()}
 	var a message
 	var err error
-	for range initializeTry {
+	for range tries {
 		a, err = s.request(ctx, initializeWait, "initialize", params)
 		if e := asRequestError(err); e == nil || !e.silent || ctx.Err() != nil {
 			break

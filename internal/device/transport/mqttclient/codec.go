@@ -60,6 +60,8 @@ type packet struct {
 	subIDs []int
 	limits limits
 	server string // where the broker sends its clients instead
+	// properties are the user properties of CONNACK.
+	properties []Property
 }
 
 // code returns the only reason code.

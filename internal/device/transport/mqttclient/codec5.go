@@ -115,6 +115,9 @@ func decodeConnack5(body []byte) (packet, error) {
 		return p, err
 	}
 	p.codes, p.reason, p.server = []byte{in.ReasonCode}, in.Properties.ReasonString, in.Properties.ServerReference
+	for _, u := range in.Properties.User {
+		p.properties = append(p.properties, Property{u.Key, u.Value})
+	}
 	if n := in.Properties.MaximumPacketSize; n != nil && *n > 0 {
 		p.limits.packet = int(min(*n, maxPacket))
 	}

@@ -31,9 +31,11 @@ type Conn struct {
 	frames *bufio.Reader
 	out    *queue
 	limits limits
-	log    *slog.Logger
-	tasks  sync.WaitGroup
-	done   chan struct{}
+	// properties are those of CONNACK.
+	properties []Property
+	log        *slog.Logger
+	tasks      sync.WaitGroup
+	done       chan struct{}
 	// slots has a place for each publication that may wait for its PUBACK.
 	slots chan struct{}
 
@@ -74,6 +76,9 @@ func (c *Conn) Err() error {
 
 // Version is 5 or 4, which is MQTT 3.1.1.
 func (c *Conn) Version() byte { return c.codec.version() }
+
+// Properties returns the user properties with which the broker accepted the connection.
+func (c *Conn) Properties() []Property { return c.properties }
 
 // fail ends the connection. Only the first reason counts.
 func (c *Conn) fail(err error) {

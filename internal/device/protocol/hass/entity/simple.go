@@ -122,7 +122,7 @@ func (b *builder) text() {
 // textOf is the value of a setter whose argument is published as it is.
 func textOf(args map[string]any) (any, Value) {
 	text, _ := argText(args, "value")
-	return text, textValue(text)
+	return free(text), textValue(text)
 }
 
 // The patterns of dates and times. The device knows how many days a month has.
@@ -152,7 +152,7 @@ func (b *builder) button() {
 
 // scene describes something to activate.
 func (b *builder) scene() {
-	b.trigger("activate", "Activates the scene "+b.label+".", b.Options.Text("payload_on", "ON"))
+	b.trigger("activate", "Activates "+b.label+".", b.Options.Text("payload_on", "ON"))
 }
 
 // trigger adds a tool without arguments that nothing confirms.
@@ -188,7 +188,7 @@ func (b *builder) message(verb, text string, longest int) {
 		verb: verb, text: text, args: []property{textArg("message", "", 1, longest, "")}, senders: []*sender{s},
 		command: func(args map[string]any) (Command, error) {
 			message, _ := argText(args, "message")
-			return single(s, message, nil, nil)
+			return single(s, free(message), nil, nil)
 		},
 	})
 }
