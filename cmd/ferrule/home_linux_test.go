@@ -242,7 +242,7 @@ func disturb(ctx context.Context, t *testing.T, home *sim.Home, broker *mosquitt
 	}
 	faults := []sim.Fault{sim.Mute, sim.Deaf, sim.Lying, sim.Clamped}
 	for n := 0; ctx.Err() == nil; n++ {
-		pause(time.Second + rand.N(time.Second))
+		pause(500*time.Millisecond + rand.N(time.Second))
 		switch n % 8 {
 		case 0:
 			cut.cut(true)
