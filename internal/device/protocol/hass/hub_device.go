@@ -22,9 +22,12 @@ type device struct {
 	// claimant reports that its identifiers are those of another device, which another
 	// publisher described first. It is never adopted without being asked for.
 	claimant bool
-	known    []known
-	packed   []byte             // configs that have settled
-	fresh    map[uint64]*config // changes since then; nil for a removed one
+	// rivals are devices of other publishers with its identifiers that were found in the
+	// same reading of all configs: which one was first then means nothing.
+	rivals []*device
+	known  []known
+	packed []byte             // configs that have settled
+	fresh  map[uint64]*config // changes since then; nil for a removed one
 
 	// The following fields follow from the configs. They are stale after one was changed or
 	// removed, until the configs settle.
@@ -229,19 +232,19 @@ func (h *Hub) expire(d *device) {
 func (h *Hub) find(m *discovery.Message, k *known, owner *device) *device {
 	ids := h.ids(&m.Device)
 	var found *device
-	claimant := false
+	var refused []*device // that have the identifiers
 	for _, id := range ids {
 		switch d := h.byID[id]; {
 		case d == nil || d == found:
 		case d != owner && !d.accepts(k.publisher):
-			claimant = true
+			refused = append(refused, d)
 		case found == nil:
 			found = d
 		default:
 			found = h.merge(found, d)
 		}
 	}
-	key := m.Device.Key()
+	key, claimant := m.Device.Key(), len(refused) > 0
 	if found == nil && claimant {
 		// The same publisher may have claimed them before.
 		for i := range ids {
@@ -256,6 +259,11 @@ func (h *Hub) find(m *discovery.Message, k *known, owner *device) *device {
 	if found == nil {
 		if found = h.create(key, claimant); found == nil {
 			return nil
+		}
+	}
+	for _, d := range refused {
+		if !h.complete && len(d.rivals) < maxConfigs && !slices.Contains(d.rivals, found) {
+			d.rivals = append(d.rivals, found)
 		}
 	}
 	for _, id := range ids {
@@ -424,6 +432,9 @@ func (h *Hub) settle(d *device, now time.Time) ([]transport.Sighting, bool) {
 
 // absence returns why a device is unavailable; empty if any of its entities is not.
 func (h *Hub) absence(d *device) string {
+	if d.commands && slices.ContainsFunc(d.rivals, func(r *device) bool { return r.commands && len(r.known) > 0 }) {
+		return "another publisher describes a device with the same identifiers, and which one is right cannot be known: remove the messages of one of them"
+	}
 	reason := ""
 	for i := range d.rules {
 		holds, why := d.rules[i].available()
@@ -464,6 +475,12 @@ func (h *Hub) remove(d *device) bool {
 	d.endLink(errors.New("the device was removed"))
 	delete(h.waiting, d)
 	delete(h.devices, d.address)
+	for _, other := range h.devices {
+		if slices.Contains(other.rivals, d) {
+			other.rivals = slices.DeleteFunc(other.rivals, func(r *device) bool { return r == d })
+			h.waiting[other] = struct{}{}
+		}
+	}
 	h.promote(d)
 	return d.reported
 }

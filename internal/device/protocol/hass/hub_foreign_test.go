@@ -198,3 +198,24 @@ func TestManySources(t *testing.T) {
 		t.Errorf("%d sources are kept", n)
 	}
 }
+
+// TestRestartIdentity: after a restart an impostor may be read before the adopted lock whose
+// identifiers it has. Nothing is sent to it, not even codes, until it is gone.
+func TestRestartIdentity(t *testing.T) {
+	const lock = "home/zigbee2mqtt_0x00158d00000000a9"
+	h := newOffline(t, HubConfig{})
+	h.config("homeassistant/device/evil/config", `{"o":{"name":"Zigbee2MQTT"},"dev":{"ids":["zigbee2mqtt_0x00158d00000000a9"]},"cmps":{"lock":{"p":"lock","cmd_t":"evil/set","stat_t":"evil/state"}}}`)
+	h.config(victimTopic, victim)
+	h.complete = true
+	d, terms := h.terms(lock)
+	if reason := h.absence(d); !strings.Contains(reason, "another publisher") {
+		t.Errorf("the impostor with %v is available: %q", terms.offer.Topics, reason)
+	}
+	h.config("homeassistant/device/evil/config", "")
+	h.terms(lock)
+	h.terms(lock)
+	d, terms = h.terms(lock)
+	if _, own := terms.offer.Topics["zigbee2mqtt/door/set"]; !own || h.absence(d) != "" {
+		t.Errorf("the lock is %q with %v", h.absence(d), terms.offer.Topics)
+	}
+}
