@@ -56,13 +56,14 @@ var importRules = map[string]importRule{
 		tests: []string{"internal/device/transport/transporttest", "internal/testenv/wait"},
 	},
 	"internal/device/transport/mdns": {},
-	"internal/device/transport/mqttclient": {
-		own:   []string{"internal/ferrule", "internal/device/transport"},
+	"internal/mqttclient/mcptopics": {own: []string{"internal/ferrule", "internal/mqttclient", "internal/strictjson"}},
+	"internal/mqttclient": {
+		own:   []string{"internal/ferrule"},
 		third: []string{"github.com/eclipse/paho.golang", "github.com/eclipse/paho.mqtt.golang"},
 		tests: []string{"internal/testenv/mosquitto", "internal/testenv/wait", "internal/ops/localca"},
 	},
 	"internal/device/transport/mcpmqtt": {
-		own:   []string{"internal/ferrule", "internal/device/transport", "internal/device/transport/mqttclient", "internal/strictjson"},
+		own:   []string{"internal/ferrule", "internal/device/transport", "internal/mqttclient", "internal/mqttclient/mcptopics"},
 		tests: []string{"internal/device/transport/transporttest", "internal/device/protocol/mcp", "internal/testenv/mosquitto", "internal/testenv/wait"},
 	},
 	"internal/device/transport/httpclient": {
@@ -99,7 +100,7 @@ var importRules = map[string]importRule{
 	},
 	"internal/device/protocol/hass": {
 		own: []string{
-			"internal/ferrule", "internal/device/transport", "internal/device/transport/mqttclient", "internal/device/protocol", "internal/ratelimit",
+			"internal/ferrule", "internal/device/transport", "internal/mqttclient", "internal/device/protocol", "internal/ratelimit",
 			"internal/device/protocol/hass/discovery", "internal/device/protocol/hass/entity", "internal/device/protocol/hass/tasmota", "internal/device/protocol/hass/template",
 		},
 		tests: []string{"internal/testenv/mosquitto", "internal/testenv/wait", "internal/testenv/zigbee", "internal/device/protocol/protocoltest", "internal/device/transport/transporttest", "internal/device/overlay", "internal/schema"},
@@ -144,7 +145,7 @@ var importRules = map[string]importRule{
 	"internal/pipeline":      {own: []string{"internal/ferrule", "internal/ratelimit", "internal/schema"}},
 	"internal/agent/catalog": {own: []string{"internal/ferrule", "internal/schema"}},
 	"internal/agent/mqttserver": {
-		own:   []string{"internal/ferrule", "internal/strictjson", "internal/device/transport", "internal/device/transport/mcpmqtt", "internal/device/transport/mqttclient"},
+		own:   []string{"internal/ferrule", "internal/strictjson", "internal/mqttclient", "internal/mqttclient/mcptopics"},
 		tests: []string{"internal/agent/catalog", "internal/agent/server", "internal/testenv/mosquitto", "internal/testenv/wait"},
 	},
 	"internal/agent/builtin": {
@@ -237,7 +238,7 @@ var importRules = map[string]importRule{
 	},
 	"internal/ops/audit": {own: []string{"internal/ferrule", "internal/journal", "internal/local/control", "internal/local/datadir"}},
 	"internal/ops/doctor": {
-		own:   []string{"internal/ferrule", "internal/guard/policy", "internal/journal", "internal/agent/builtin", "internal/device/transport", "internal/device/transport/mqttclient", "internal/device/transport/serial", "internal/local/control", "internal/local/datadir", "internal/ops/config", "internal/ops/setup"},
+		own:   []string{"internal/ferrule", "internal/guard/policy", "internal/journal", "internal/agent/builtin", "internal/device/transport", "internal/mqttclient", "internal/device/transport/serial", "internal/local/control", "internal/local/datadir", "internal/ops/config", "internal/ops/setup"},
 		tests: []string{"internal/ops/localca", "internal/testenv/mosquitto", "internal/testenv/source"},
 	},
 	"internal/ops/access":        {own: []string{"internal/ferrule", "internal/agent/builtin", "internal/ops/setup"}},
@@ -269,7 +270,7 @@ var importRules = map[string]importRule{
 	"thing/mcpserver/example/doorbell":   example,
 	"thing/mcpserver/example/workshop":   example,
 	"internal/sim": {
-		own:   []string{"thing", "thing/xiaozhi", "internal/device/transport/mqttclient"},
+		own:   []string{"thing", "thing/xiaozhi", "internal/mqttclient"},
 		third: []string{"github.com/mochi-mqtt/server/v2"},
 		tests: []string{"internal/ferrule", "internal/device/protocol", "internal/device/protocol/xiaozhi", "internal/device/protocol/xiaozhi/provision", "internal/device/transport", "internal/device/transport/mqtt", "internal/device/transport/websocket"},
 	},
@@ -293,7 +294,7 @@ var importRules = map[string]importRule{
 	"internal/testenv/wait":         {},
 	"internal/testenv/zigbee":       {own: []string{"internal/testenv/mosquitto", "internal/testenv/wait"}},
 	"internal/ops/config": {
-		own:   []string{"internal/ferrule", "internal/guard/approval", "internal/guard/identity", "internal/guard/issuer", "internal/guard/policy", "internal/cluster", "internal/agent/catalog", "internal/device/dock", "internal/agent/server", "internal/agent/endpoint", "internal/measure/history", "internal/journal", "internal/ops/telemetry", "internal/device/overlay", "internal/device/protocol/hass", "internal/pipeline", "internal/measure/poller", "internal/device/transport/inbound", "internal/device/transport/mqtt", "internal/device/transport/mqttclient", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/device/transport/httpclient", "internal/device/transport/websocket", "internal/guard/oauth"},
+		own:   []string{"internal/ferrule", "internal/guard/approval", "internal/guard/identity", "internal/guard/issuer", "internal/guard/policy", "internal/cluster", "internal/agent/catalog", "internal/device/dock", "internal/agent/server", "internal/agent/endpoint", "internal/measure/history", "internal/journal", "internal/ops/telemetry", "internal/device/overlay", "internal/device/protocol/hass", "internal/pipeline", "internal/measure/poller", "internal/device/transport/inbound", "internal/device/transport/mqtt", "internal/mqttclient", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/device/transport/httpclient", "internal/device/transport/websocket", "internal/guard/oauth"},
 		third: []string{"github.com/goccy/go-yaml"},
 	},
 	"internal/ops/localca": {third: []string{"rsc.io/qr"}, tests: []string{"github.com/makiuchi-d/gozxing"}},
@@ -302,7 +303,7 @@ var importRules = map[string]importRule{
 			"internal/ferrule", "internal/guard/approval", "internal/guard/halt", "internal/guard/identity", "internal/guard/issuer", "internal/guard/lease", "internal/guard/limits", "internal/guard/policy", "internal/guard/records", "internal/lifecycle", "internal/cluster", "internal/fleet", "internal/journal", "internal/pipeline", "internal/guard/people", "internal/guard/oauth", "internal/guard/tokens",
 			"internal/agent/builtin", "internal/agent/catalog", "internal/agent/endpoint", "internal/agent/mqttserver", "internal/agent/server",
 			"internal/device/dock", "internal/device/overlay", "internal/device/protocol", "internal/device/protocol/hass", "internal/device/protocol/mcp", "internal/device/protocol/mcpu", "internal/device/protocol/xiaozhi", "internal/device/protocol/xiaozhi/provision",
-			"internal/device/transport", "internal/device/transport/httpclient", "internal/device/transport/inbound", "internal/device/transport/mcpmqtt", "internal/device/transport/mqtt", "internal/device/transport/mqttclient", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/device/transport/websocket",
+			"internal/mqttclient/mcptopics", "internal/device/transport", "internal/device/transport/httpclient", "internal/device/transport/inbound", "internal/device/transport/mcpmqtt", "internal/device/transport/mqtt", "internal/mqttclient", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/device/transport/websocket",
 			"internal/local/control", "internal/local/datadir", "internal/local/stdio",
 			"internal/measure/history", "internal/measure/plot", "internal/measure/poller", "internal/measure/query",
 			"internal/ops/config", "internal/ops/localca", "internal/ops/telemetry", "internal/schema",
@@ -316,7 +317,7 @@ var importRules = map[string]importRule{
 			"internal/guard/pinning", "internal/measure/gauges", "internal/measure/history", "internal/measure/query", "internal/ops/access", "internal/ops/arguments", "internal/ops/attachment", "internal/ops/audit", "internal/ops/config", "internal/ops/doctor", "internal/ops/export", "internal/ops/logging", "internal/ops/manpage", "internal/ops/setup", "internal/ops/table", "internal/ops/localca",
 		},
 		third: []string{"github.com/spf13/cobra"},
-		tests: []string{"internal/testenv/mcpmqtt", "internal/testenv/mosquitto", "internal/testenv/zigbee", "internal/device/protocol/hass/discovery", "internal/device/protocol/hass/entity", "internal/device/transport/mqttclient", "internal/agent/catalog", "internal/agent/mqttserver", "internal/agent/server", "internal/cluster", "internal/device/dock", "internal/device/protocol", "internal/device/protocol/mcpu", "internal/device/protocol/xiaozhi", "internal/device/transport", "internal/device/transport/inbound", "internal/device/transport/mcpmqtt", "internal/device/transport/mqttclient", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/fleet", "internal/journal", "internal/lifecycle", "internal/measure/poller", "internal/ops/telemetry", "internal/testenv/browser", "internal/testenv/meter", "internal/testenv/screen", "internal/testenv/source", "internal/testenv/wait", "internal/testenv/natscluster", "internal/testenv/lan", "internal/testenv/model", "internal/testenv/mcp/fixtures", "internal/testenv/oidc", "internal/testenv/uno", "thing", "thing/mcpserver", "thing/xiaozhi", "github.com/gobwas/ws", "github.com/nats-io/nats.go", "go.bug.st/serial", "github.com/modelcontextprotocol/go-sdk", "go.opentelemetry.io/proto/otlp", "google.golang.org/protobuf", "internal/guard/identity", "internal/guard/tokens"},
+		tests: []string{"internal/testenv/mcpmqtt", "internal/testenv/mosquitto", "internal/testenv/zigbee", "internal/device/protocol/hass/discovery", "internal/device/protocol/hass/entity", "internal/mqttclient", "internal/agent/catalog", "internal/agent/mqttserver", "internal/agent/server", "internal/cluster", "internal/device/dock", "internal/device/protocol", "internal/device/protocol/mcpu", "internal/device/protocol/xiaozhi", "internal/device/transport", "internal/device/transport/inbound", "internal/device/transport/mcpmqtt", "internal/mqttclient", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/fleet", "internal/journal", "internal/lifecycle", "internal/measure/poller", "internal/ops/telemetry", "internal/testenv/browser", "internal/testenv/meter", "internal/testenv/screen", "internal/testenv/source", "internal/testenv/wait", "internal/testenv/natscluster", "internal/testenv/lan", "internal/testenv/model", "internal/testenv/mcp/fixtures", "internal/testenv/oidc", "internal/testenv/uno", "thing", "thing/mcpserver", "thing/xiaozhi", "github.com/gobwas/ws", "github.com/nats-io/nats.go", "go.bug.st/serial", "github.com/modelcontextprotocol/go-sdk", "go.opentelemetry.io/proto/otlp", "google.golang.org/protobuf", "internal/guard/identity", "internal/guard/tokens"},
 	},
 	"packaging":      {tests: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
 	"packaging/pack": {},

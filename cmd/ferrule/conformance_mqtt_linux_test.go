@@ -14,9 +14,9 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/agent/mqttserver"
 	"github.com/ferrulehq/ferrule/internal/agent/server"
-	"github.com/ferrulehq/ferrule/internal/device/transport/mcpmqtt"
-	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/mqttclient"
+	"github.com/ferrulehq/ferrule/internal/mqttclient/mcptopics"
 	"github.com/ferrulehq/ferrule/internal/testenv/mcp/fixtures"
 	"github.com/ferrulehq/ferrule/internal/testenv/mosquitto"
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
@@ -60,7 +60,7 @@ func offerThing(t *testing.T, broker string, d *mcpserver.Device) {
 	cfg := mqttclient.DefaultConfig()
 	cfg.URL = broker
 	offer, err := mqttserver.New(mqttserver.Parts{
-		Config: mqttserver.Config{Broker: "test", Server: mcpmqtt.Server{ID: "thing", Name: "thing/conformance"}, Client: cfg},
+		Config: mqttserver.Config{Broker: "test", Server: mcptopics.Server{ID: "thing", Name: "thing/conformance"}, Client: cfg},
 		Server: socketServer("ws://" + ln.Addr().String()), Check: server.CheckMessage, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

@@ -20,9 +20,8 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/device/protocol/hass/discovery"
 	"github.com/ferrulehq/ferrule/internal/device/protocol/hass/entity"
-	"github.com/ferrulehq/ferrule/internal/device/transport"
-	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/mqttclient"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
 	"github.com/ferrulehq/ferrule/internal/testenv/mosquitto"
@@ -70,7 +69,7 @@ func publishEach(t *testing.T, conn *mqttclient.Conn, messages []zigbee.Message,
 		senders.Go(func() {
 			for m := range next {
 				err := conn.Publish(t.Context(), mqttclient.Publication{Topic: m.Topic, Payload: []byte(m.Payload), Retain: m.Retain, QoS: qos})
-				if undelivered := (*transport.Undelivered)(nil); err != nil && !errors.As(err, &undelivered) {
+				if undelivered := (*mqttclient.Undelivered)(nil); err != nil && !errors.As(err, &undelivered) {
 					t.Errorf("publishing %s: %v", m.Topic, err)
 				}
 			}

@@ -8,8 +8,8 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/agent/mqttserver"
 	"github.com/ferrulehq/ferrule/internal/agent/server"
-	"github.com/ferrulehq/ferrule/internal/device/transport/mcpmqtt"
 	"github.com/ferrulehq/ferrule/internal/journal"
+	"github.com/ferrulehq/ferrule/internal/mqttclient/mcptopics"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
@@ -24,7 +24,7 @@ func (g *Gateway) buildOffers() error {
 	b.offer = func(cfg config.Broker, id string) (*mqttserver.Offer, error) {
 		return mqttserver.New(mqttserver.Parts{
 			Config: mqttserver.Config{
-				Broker: cfg.Name, Server: mcpmqtt.Server{ID: id, Name: cfg.Offer}, Client: cfg.Client(),
+				Broker: cfg.Name, Server: mcptopics.Server{ID: id, Name: cfg.Offer}, Client: cfg.Client(),
 				Description: "Ferrule gateway: reads and controls the devices that are connected to it",
 			},
 			Server: g.Agents, Check: server.CheckMessage, Log: g.parts.Log.With("broker", cfg.Name),

@@ -13,10 +13,10 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/device/transport/httpclient"
-	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
 	"github.com/ferrulehq/ferrule/internal/device/transport/serial"
 	"github.com/ferrulehq/ferrule/internal/device/transport/tcp"
 	"github.com/ferrulehq/ferrule/internal/local/control"
+	"github.com/ferrulehq/ferrule/internal/mqttclient"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 

@@ -16,15 +16,14 @@ import (
 	"github.com/ferrulehq/ferrule/internal/agent/catalog"
 	"github.com/ferrulehq/ferrule/internal/agent/mqttserver"
 	"github.com/ferrulehq/ferrule/internal/agent/server"
-	"github.com/ferrulehq/ferrule/internal/device/transport"
-	"github.com/ferrulehq/ferrule/internal/device/transport/mcpmqtt"
-	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/mqttclient"
+	"github.com/ferrulehq/ferrule/internal/mqttclient/mcptopics"
 	"github.com/ferrulehq/ferrule/internal/testenv/mosquitto"
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
-var gateway = mcpmqtt.Server{ID: "gateway-1", Name: "ferrule/home"}
+var gateway = mcptopics.Server{ID: "gateway-1", Name: "ferrule/home"}
 
 // board is a device, with an agent server for it that is offered on a broker.
 type board struct {
@@ -116,7 +115,7 @@ func newClient(t *testing.T, b *mosquitto.Broker, id string) *client {
 	t.Helper()
 	cfg := mqttclient.DefaultConfig()
 	cfg.URL, cfg.ClientID = b.URL, id
-	cfg.Will = &mqttclient.Publication{Topic: mcpmqtt.ClientPresence(id), Payload: mcpmqtt.Disconnected}
+	cfg.Will = &mqttclient.Publication{Topic: mcptopics.ClientPresence(id), Payload: mcptopics.Disconnected}
 	running := mqttclient.New(cfg, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -164,13 +163,13 @@ func (c *client) next(from chan string) string {
 // publish publishes a message with the properties of this client.
 func (c *client) publish(topic, payload string) {
 	c.t.Helper()
-	c.put(mqttclient.Publication{Topic: topic, Payload: []byte(payload), Properties: mcpmqtt.PublishProperties(mcpmqtt.TypeClient, c.id)})
+	c.put(mqttclient.Publication{Topic: topic, Payload: []byte(payload), Properties: mcptopics.PublishProperties(mcptopics.TypeClient, c.id)})
 }
 
 func (c *client) put(p mqttclient.Publication) {
 	c.t.Helper()
 	p.QoS = 1
-	var nobody *transport.Undelivered
+	var nobody *mqttclient.Undelivered
 	if err := c.conn.Publish(c.t.Context(), p); err != nil && !errors.As(err, &nobody) {
 		c.t.Fatal(err)
 	}

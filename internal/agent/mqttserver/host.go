@@ -8,15 +8,15 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ferrulehq/ferrule/internal/device/transport/mcpmqtt"
-	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/mqttclient"
+	"github.com/ferrulehq/ferrule/internal/mqttclient/mcptopics"
 )
 
 // host has the sessions on one connection to the broker.
 type host struct {
 	parts  Parts
-	server mcpmqtt.Server
+	server mcptopics.Server
 	conn   *mqttclient.Conn
 	starts chan mqttclient.Message // on the control topic
 	tasks  sync.WaitGroup
@@ -63,11 +63,11 @@ func (h *host) start(ctx context.Context, m mqttclient.Message) {
 	if !ok || first.Method != methodInitialize || first.ID == nil {
 		return
 	}
-	client := mcpmqtt.Sender(m)
+	client := mcptopics.Sender(m)
 	if client == "" {
 		client = first.clientID()
 	}
-	if mcpmqtt.CheckID(client) != nil || client == h.server.ID {
+	if mcptopics.CheckID(client) != nil || client == h.server.ID {
 		h.parts.Log.Debug("ignored an initialize request without a usable client ID")
 		return
 	}
@@ -107,7 +107,7 @@ func (h *host) publish(topic string, data []byte) error {
 	ctx, cancel := context.WithTimeout(context.Background(), brokerTimeout)
 	defer cancel()
 	return h.conn.Publish(ctx, mqttclient.Publication{
-		Topic: topic, Payload: data, QoS: 1, Properties: mcpmqtt.PublishProperties(mcpmqtt.TypeServer, h.server.ID),
+		Topic: topic, Payload: data, QoS: 1, Properties: mcptopics.PublishProperties(mcptopics.TypeServer, h.server.ID),
 	})
 }
 

@@ -22,10 +22,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ferrulehq/ferrule/internal/device/transport"
-	"github.com/ferrulehq/ferrule/internal/device/transport/mcpmqtt"
-	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/mqttclient"
+	"github.com/ferrulehq/ferrule/internal/mqttclient/mcptopics"
 )
 
 // Config is one offer at one broker.
@@ -33,7 +32,7 @@ type Config struct {
 	// Broker is the name of the broker. The journal shows its agents as mqtt:BROKER.
 	Broker string
 	// Server is the identity of the gateway on the broker.
-	Server mcpmqtt.Server
+	Server mcptopics.Server
 	// Description is what agents read about the gateway before they connect.
 	Description string
 	// Client is how to connect to the broker.
@@ -112,8 +111,8 @@ func (o *Offer) set(err error) {
 // Run serves agents until ctx ends.
 func (o *Offer) Run(ctx context.Context) error {
 	cfg, s := o.parts.Config.Client, o.parts.Config.Server
-	cfg.ClientID, cfg.Properties = s.ID, mcpmqtt.ConnectProperties(mcpmqtt.TypeServer)
-	cfg.Will = &mqttclient.Publication{Topic: s.Presence(), Retain: true, QoS: 1, Properties: mcpmqtt.PublishProperties(mcpmqtt.TypeServer, s.ID)}
+	cfg.ClientID, cfg.Properties = s.ID, mcptopics.ConnectProperties(mcptopics.TypeServer)
+	cfg.Will = &mqttclient.Publication{Topic: s.Presence(), Retain: true, QoS: 1, Properties: mcptopics.PublishProperties(mcptopics.TypeServer, s.ID)}
 	client := mqttclient.New(cfg, o.parts.Log)
 	// The connection must outlive the sessions, which say goodbye.
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -144,12 +143,12 @@ func (o *Offer) Run(ctx context.Context) error {
 // serve serves agents until the connection or ctx ends.
 func (o *Offer) serve(ctx context.Context, conn *mqttclient.Conn) error {
 	if conn.Version() < 5 {
-		return mcpmqtt.ErrVersion
+		return mcptopics.ErrVersion
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	h := &host{parts: o.parts, server: o.parts.Config.Server, conn: conn, starts: make(chan mqttclient.Message, maxSessions), sessions: make(map[string]*session)}
-	if name := mcpmqtt.GivenName(conn); name != "" {
+	if name := mcptopics.GivenName(conn); name != "" {
 		h.server.Name = name // the broker has changed the topic of the will as well
 		if err := h.server.Check(); err != nil {
 			return fmt.Errorf("the broker gave it an unusable name: %w", err)
@@ -173,10 +172,10 @@ func (h *host) begin(ctx context.Context) error {
 		return err
 	}
 	err = h.conn.Publish(ctx, mqttclient.Publication{
-		Topic: h.server.Presence(), Payload: mcpmqtt.Online(h.server.Name, h.parts.Config.Description), QoS: 1, Retain: true,
-		Properties: mcpmqtt.PublishProperties(mcpmqtt.TypeServer, h.server.ID),
+		Topic: h.server.Presence(), Payload: mcptopics.Online(h.server.Name, h.parts.Config.Description), QoS: 1, Retain: true,
+		Properties: mcptopics.PublishProperties(mcptopics.TypeServer, h.server.ID),
 	})
-	var nobody *transport.Undelivered
+	var nobody *mqttclient.Undelivered
 	if errors.As(err, &nobody) && !nobody.Denied {
 		return nil // it is kept for later
 	}

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ferrulehq/ferrule/internal/device/transport/mcpmqtt"
-	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/mqttclient"
+	"github.com/ferrulehq/ferrule/internal/mqttclient/mcptopics"
 	"github.com/ferrulehq/ferrule/internal/testenv/mosquitto"
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
@@ -29,7 +29,7 @@ func TestSession(t *testing.T) {
 	}
 	c.call("2", "slow")
 	wait.For(t, wait.Ample, "the call", func() bool { return strings.Count(board.called(), "slow") == 1 })
-	c.send(string(mcpmqtt.Disconnected))
+	c.send(string(mcptopics.Disconnected))
 	wait.For(t, wait.Ample, "its end", func() bool { return board.cancelled() == 1 })
 	c.begin()
 	c.call("3", "slow")
@@ -71,7 +71,7 @@ func TestHostile(t *testing.T) {
 	good, bad := newClient(t, b, "good"), newClient(t, b, "bad")
 	good.online()
 	good.begin()
-	as := func(id string) []mqttclient.Property { return mcpmqtt.PublishProperties(mcpmqtt.TypeClient, id) }
+	as := func(id string) []mqttclient.Property { return mcptopics.PublishProperties(mcptopics.TypeClient, id) }
 	for _, p := range []mqttclient.Publication{
 		{Payload: []byte(initialize)}, // without a sender
 		{Payload: []byte(initialize), Properties: as("+")},
@@ -96,8 +96,8 @@ func TestHostile(t *testing.T) {
 		bad.publish(gateway.RPC("good"), text)                                             // as another client
 		bad.put(mqttclient.Publication{Topic: gateway.RPC("good"), Payload: []byte(text)}) // without a name
 	}
-	bad.publish(gateway.RPC("good"), string(mcpmqtt.Disconnected))
-	bad.publish(mcpmqtt.ClientPresence("good"), string(mcpmqtt.Disconnected))
+	bad.publish(gateway.RPC("good"), string(mcptopics.Disconnected))
+	bad.publish(mcptopics.ClientPresence("good"), string(mcptopics.Disconnected))
 	bad.publish(gateway.RPC("good"), `{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{"name":"robot__move"}}`)
 	good.call("8", "move")
 	good.answer("8", "moved")
@@ -131,7 +131,7 @@ func TestLimits(t *testing.T) {
 		if _, err := c.conn.Subscribe(t.Context(), func(mqttclient.Message) {}, mqttclient.Filter{Topic: gateway.RPC(id)}); err != nil {
 			t.Fatal(err)
 		}
-		c.put(mqttclient.Publication{Topic: gateway.Control(), Payload: []byte(initialize), Properties: mcpmqtt.PublishProperties(mcpmqtt.TypeClient, id)})
+		c.put(mqttclient.Publication{Topic: gateway.Control(), Payload: []byte(initialize), Properties: mcptopics.PublishProperties(mcptopics.TypeClient, id)})
 	}
 	late := newClient(t, b, "late")
 	late.publish(gateway.Control(), initialize)
@@ -168,7 +168,7 @@ func TestEnd(t *testing.T) {
 	c.call("1", "slow")
 	wait.For(t, wait.Ample, "the call", func() bool { return board.called() != "" })
 	board.stop()
-	for !strings.Contains(c.next(c.in), mcpmqtt.MethodDisconnected) {
+	for !strings.Contains(c.next(c.in), mcptopics.MethodDisconnected) {
 	}
 	if m := c.next(c.presence); m != "" {
 		t.Errorf("the announcement is %s", m)

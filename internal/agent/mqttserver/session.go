@@ -12,9 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ferrulehq/ferrule/internal/device/transport"
-	"github.com/ferrulehq/ferrule/internal/device/transport/mcpmqtt"
-	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
+	"github.com/ferrulehq/ferrule/internal/mqttclient"
+	"github.com/ferrulehq/ferrule/internal/mqttclient/mcptopics"
 )
 
 // session is the session of one client.
@@ -112,8 +111,8 @@ func (s *session) subscribe(ctx context.Context) (func(), error) {
 	ctx, cancel := context.WithTimeout(ctx, brokerTimeout)
 	defer cancel()
 	return s.host.conn.Subscribe(ctx, s.take,
-		mqttclient.Filter{Topic: mcpmqtt.ClientPresence(s.client), QoS: 1},
-		mqttclient.Filter{Topic: mcpmqtt.ClientCapability(s.client), QoS: 1},
+		mqttclient.Filter{Topic: mcptopics.ClientPresence(s.client), QoS: 1},
+		mqttclient.Filter{Topic: mcptopics.ClientCapability(s.client), QoS: 1},
 		mqttclient.Filter{Topic: s.rpc, QoS: 1, NoLocal: true})
 }
 
@@ -125,12 +124,12 @@ func (s *session) goodbye() {
 	if gone || s.host.conn.Err() != nil {
 		return
 	}
-	s.host.publish(s.rpc, mcpmqtt.Disconnected) // the session has ended in any case
+	s.host.publish(s.rpc, mcptopics.Disconnected) // the session has ended in any case
 }
 
 // take receives a message of the client. It does not block.
 func (s *session) take(m mqttclient.Message) {
-	if sender := mcpmqtt.Sender(m); m.Retained || sender != "" && sender != s.client {
+	if sender := mcptopics.Sender(m); m.Retained || sender != "" && sender != s.client {
 		return
 	}
 	one, ok := decode(m.Payload)
@@ -140,10 +139,10 @@ func (s *session) take(m mqttclient.Message) {
 	case !ok:
 		s.host.parts.Log.Debug("dropped a message: not JSON-RPC, or too long", "client", s.client)
 		return
-	case one.Method == mcpmqtt.MethodDisconnected:
+	case one.Method == mcptopics.MethodDisconnected:
 		s.leave("the client ended it")
 		return
-	case m.Topic == mcpmqtt.ClientPresence(s.client), one.Method == methodInitialize:
+	case m.Topic == mcptopics.ClientPresence(s.client), one.Method == methodInitialize:
 		return
 	}
 	s.heard.Store(true)
@@ -258,9 +257,9 @@ func (s *session) pass(line []byte) error {
 		return nil
 	}
 	err := s.send(line)
-	if errors.Is(err, transport.ErrUnsent) && m.ID != nil && m.Method == "" && !s.hasEnded() && s.host.conn.Err() == nil {
+	if errors.Is(err, mqttclient.ErrUnsent) && m.ID != nil && m.Method == "" && !s.hasEnded() && s.host.conn.Err() == nil {
 		// It is too long for the broker.
-		return s.send(failure(m.ID, codeInternal, fmt.Sprintf("The request was handled, but its result cannot be delivered: %v", strings.TrimPrefix(err.Error(), transport.ErrUnsent.Error()+": "))))
+		return s.send(failure(m.ID, codeInternal, fmt.Sprintf("The request was handled, but its result cannot be delivered: %v", strings.TrimPrefix(err.Error(), mqttclient.ErrUnsent.Error()+": "))))
 	}
 	return err
 }
@@ -268,7 +267,7 @@ func (s *session) pass(line []byte) error {
 // send publishes a message to the client. If nobody gets it, the client is gone.
 func (s *session) send(data []byte) error {
 	err := s.host.publish(s.rpc, data)
-	var undelivered *transport.Undelivered
+	var undelivered *mqttclient.Undelivered
 	if errors.As(err, &undelivered) {
 		s.leave("the client is gone: " + undelivered.Reason)
 	}

@@ -10,8 +10,8 @@ import (
 	"strings"
 
 	"github.com/ferrulehq/ferrule/internal/device/protocol/hass"
-	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/mqttclient"
 )
 
 // Broker is an MQTT broker with devices that describe themselves there.

@@ -11,8 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ferrulehq/ferrule/internal/device/transport"
-	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
+	"github.com/ferrulehq/ferrule/internal/mqttclient"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
@@ -100,7 +99,7 @@ func mayRead(ctx context.Context, conn *mqttclient.Conn, b config.Broker) Findin
 func mayPublish(ctx context.Context, conn *mqttclient.Conn, b config.Broker) Finding {
 	topic := "ferrule/doctor/" + rand.Text()
 	err := conn.Publish(ctx, mqttclient.Publication{Topic: topic, QoS: 1, Expiry: time.Second})
-	var undelivered *transport.Undelivered
+	var undelivered *mqttclient.Undelivered
 	switch {
 	case errors.As(err, &undelivered) && undelivered.Denied:
 		return Finding{

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/transport"
-	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/mqttclient"
 )
 
 // DefaultPrefix is where publishers put their discovery messages.

@@ -10,8 +10,8 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/device/protocol/hass/discovery"
 	"github.com/ferrulehq/ferrule/internal/device/transport"
-	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/mqttclient"
 )
 
 // device is a device as its configs describe it. The hub's lock guards it.

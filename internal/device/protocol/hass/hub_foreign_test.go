@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/mqttclient"
 )
 
 // offline is a hub without a broker: tests pass messages to it.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/transport"
-	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
+	"github.com/ferrulehq/ferrule/internal/mqttclient"
 	"github.com/ferrulehq/ferrule/internal/testenv/mosquitto"
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )

@@ -10,7 +10,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/device/protocol/hass/discovery"
 	"github.com/ferrulehq/ferrule/internal/device/protocol/hass/tasmota"
-	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
+	"github.com/ferrulehq/ferrule/internal/mqttclient"
 )
 
 // components are those of Home Assistant, and one that Zigbee2MQTT has. Others are read

@@ -2,7 +2,7 @@ package hass
 
 import (
 	"github.com/ferrulehq/ferrule/internal/device/protocol/hass/tasmota"
-	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
+	"github.com/ferrulehq/ferrule/internal/mqttclient"
 )
 
 // tasmotaParts are the two messages of a device with Tasmota.

@@ -7,12 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/transport"
-	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/mqttclient"
 )
 
 // Subscriber is the ability of a Link to a device behind a broker to receive more topics.
@@ -305,8 +306,13 @@ func (l *link) Send(ctx context.Context, m transport.Message) error {
 	defer cancel()
 	l.trace(transport.Out, m)
 	err = l.conn.Publish(ctx, p)
-	var undelivered *transport.Undelivered
-	if err != nil && !errors.Is(err, transport.ErrUnsent) && !errors.As(err, &undelivered) {
+	var undelivered *mqttclient.Undelivered
+	switch {
+	case errors.Is(err, mqttclient.ErrUnsent):
+		return fmt.Errorf("%w: %s", transport.ErrUnsent, strings.TrimPrefix(err.Error(), mqttclient.ErrUnsent.Error()+": "))
+	case errors.As(err, &undelivered):
+		return &transport.Undelivered{Denied: undelivered.Denied, Reason: undelivered.Reason}
+	case err != nil:
 		l.fail(err)
 	}
 	return err

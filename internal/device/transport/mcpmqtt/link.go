@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/transport"
-	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
+	"github.com/ferrulehq/ferrule/internal/mqttclient"
+	"github.com/ferrulehq/ferrule/internal/mqttclient/mcptopics"
 )
 
 const (
@@ -27,7 +29,7 @@ const (
 // link is a session with one server, on a connection of its own.
 type link struct {
 	transport.Tracer
-	server  Server
+	server  mcptopics.Server
 	address string
 	id      string // of this client
 	conn    *mqttclient.Conn
@@ -45,7 +47,7 @@ type link struct {
 }
 
 // open connects to the broker for a session.
-func (c *Connector) open(ctx context.Context, s Server) (transport.Link, error) {
+func (c *Connector) open(ctx context.Context, s mcptopics.Server) (transport.Link, error) {
 	l := &link{
 		server: s, address: c.address(s.ID), id: "ferrule-" + rand.Text()[:12],
 		in: make(chan transport.Message, maxQueue), ended: make(chan struct{}),
@@ -53,8 +55,8 @@ func (c *Connector) open(ctx context.Context, s Server) (transport.Link, error) 
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	cfg := c.cfg.Client
-	cfg.ClientID, cfg.Properties = l.id, ConnectProperties(TypeClient)
-	cfg.Will = &mqttclient.Publication{Topic: ClientPresence(l.id), Payload: Disconnected, QoS: 1, Properties: PublishProperties(TypeClient, l.id)}
+	cfg.ClientID, cfg.Properties = l.id, mcptopics.ConnectProperties(mcptopics.TypeClient)
+	cfg.Will = &mqttclient.Publication{Topic: mcptopics.ClientPresence(l.id), Payload: mcptopics.Disconnected, QoS: 1, Properties: mcptopics.PublishProperties(mcptopics.TypeClient, l.id)}
 	conn, leave, err := dial(ctx, cfg)
 	if err != nil {
 		return nil, err
@@ -62,7 +64,7 @@ func (c *Connector) open(ctx context.Context, s Server) (transport.Link, error) 
 	l.conn, l.leave = conn, leave
 	if conn.Version() < 5 {
 		leave()
-		return nil, ErrVersion
+		return nil, mcptopics.ErrVersion
 	}
 	_, err = conn.Subscribe(ctx, l.take,
 		mqttclient.Filter{Topic: s.Capability(), QoS: 1}, mqttclient.Filter{Topic: s.RPC(l.id), QoS: 1, NoLocal: true})
@@ -119,10 +121,10 @@ func (l *link) Info() transport.Info {
 
 // take handles a message of the server. A retained one was not for this session.
 func (l *link) take(m mqttclient.Message) {
-	if sender := Sender(m); m.Retained || sender != "" && sender != l.server.ID {
+	if sender := mcptopics.Sender(m); m.Retained || sender != "" && sender != l.server.ID {
 		return
 	}
-	if bytes.Contains(m.Payload, []byte(MethodDisconnected)) && method(m.Payload) == MethodDisconnected {
+	if bytes.Contains(m.Payload, []byte(mcptopics.MethodDisconnected)) && mcptopics.Method(m.Payload) == mcptopics.MethodDisconnected {
 		l.end(errors.New("the server ended the session"))
 		return
 	}
@@ -190,8 +192,8 @@ func (l *link) Send(ctx context.Context, m transport.Message) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", transport.ErrUnsent, err)
 	}
-	p := mqttclient.Publication{Topic: l.server.RPC(l.id), Payload: m.Data, QoS: 1, Properties: PublishProperties(TypeClient, l.id)}
-	if bytes.Contains(m.Data, []byte(methodInitialize)) && method(m.Data) == methodInitialize {
+	p := mqttclient.Publication{Topic: l.server.RPC(l.id), Payload: m.Data, QoS: 1, Properties: mcptopics.PublishProperties(mcptopics.TypeClient, l.id)}
+	if bytes.Contains(m.Data, []byte(mcptopics.MethodInitialize)) && mcptopics.Method(m.Data) == mcptopics.MethodInitialize {
 		if l.begun.Swap(true) {
 			return fmt.Errorf("%w: a second initialize needs a new session", transport.ErrUnsent)
 		}
@@ -204,10 +206,12 @@ func (l *link) Send(ctx context.Context, m transport.Message) error {
 	defer cancel()
 	l.Trace(transport.Out, m, "")
 	err := l.conn.Publish(ctx, p)
-	var undelivered *transport.Undelivered
+	var undelivered *mqttclient.Undelivered
 	switch {
-	case err == nil || errors.Is(err, transport.ErrUnsent):
-		return err
+	case err == nil:
+		return nil
+	case errors.Is(err, mqttclient.ErrUnsent):
+		return fmt.Errorf("%w: %s", transport.ErrUnsent, strings.TrimPrefix(err.Error(), mqttclient.ErrUnsent.Error()+": "))
 	case errors.As(err, &undelivered):
 		if !undelivered.Denied {
 			l.end(errGone)
@@ -230,7 +234,7 @@ func (l *link) Close() error {
 			ctx, cancel := context.WithTimeout(context.Background(), byeTimeout)
 			defer cancel()
 			l.conn.Publish(ctx, mqttclient.Publication{
-				Topic: l.server.RPC(l.id), Payload: Disconnected, QoS: 1, Properties: PublishProperties(TypeClient, l.id),
+				Topic: l.server.RPC(l.id), Payload: mcptopics.Disconnected, QoS: 1, Properties: mcptopics.PublishProperties(mcptopics.TypeClient, l.id),
 			}) // the connection ends in any case
 		}
 		l.leave()

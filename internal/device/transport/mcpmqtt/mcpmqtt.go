@@ -13,7 +13,6 @@ package mcpmqtt
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -22,8 +21,9 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/transport"
-	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/mqttclient"
+	"github.com/ferrulehq/ferrule/internal/mqttclient/mcptopics"
 )
 
 // Config is one broker.
@@ -136,9 +136,9 @@ func (c *Connector) set(problem, lost string) {
 // follow reports servers until the connection is lost or ctx ends.
 func (c *Connector) follow(ctx context.Context, conn *mqttclient.Conn, report func()) error {
 	if conn.Version() < 5 {
-		return ErrVersion
+		return mcptopics.ErrVersion
 	}
-	end, err := conn.Subscribe(ctx, c.hear, mqttclient.Filter{Topic: presenceFilter, QoS: 1})
+	end, err := conn.Subscribe(ctx, c.hear, mqttclient.Filter{Topic: mcptopics.PresenceFilter, QoS: 1})
 	if err != nil {
 		if ctx.Err() != nil || conn.Err() != nil {
 			return nil
@@ -166,9 +166,6 @@ func (c *Connector) follow(ctx context.Context, conn *mqttclient.Conn, report fu
 	}
 }
 
-// ErrVersion is the error for a broker with MQTT 3.1.1.
-var ErrVersion = errors.New("MCP over MQTT needs MQTT 5, and the broker has only 3.1.1")
-
 // notify asks for a report. It is called with mu held.
 func (c *Connector) notify() {
 	select {
@@ -179,10 +176,10 @@ func (c *Connector) notify() {
 
 // hear handles a message on a presence topic.
 func (c *Connector) hear(m mqttclient.Message) {
-	s, err := parsePresence(m.Topic)
-	var n notice
+	s, err := mcptopics.ParsePresence(m.Topic)
+	var n mcptopics.Notice
 	if err == nil && len(m.Payload) > 0 {
-		n, err = parseNotice(m.Payload)
+		n, err = mcptopics.ParseNotice(m.Payload)
 	}
 	if err != nil {
 		c.log.Debug("ignored a presence message", "topic", ferrule.Clean(m.Topic, 200), "err", err)
@@ -201,7 +198,7 @@ func (c *Connector) hear(m mqttclient.Message) {
 }
 
 // leave removes a server that is no longer announced. It is called with mu held.
-func (c *Connector) leave(s Server) {
+func (c *Connector) leave(s mcptopics.Server) {
 	known := c.servers[s.ID]
 	if known == nil {
 		return
@@ -221,7 +218,7 @@ func (c *Connector) leave(s Server) {
 
 // arrive notes an announcement. One that was not retained comes from a server that just
 // connected: it has forgotten its sessions. It is called with mu held.
-func (c *Connector) arrive(s Server, n notice, retained bool) {
+func (c *Connector) arrive(s mcptopics.Server, n mcptopics.Notice, retained bool) {
 	known := c.servers[s.ID]
 	if known == nil {
 		if len(c.servers) >= maxServers {
@@ -245,7 +242,7 @@ func (c *Connector) arrive(s Server, n notice, retained bool) {
 			c.renew(known)
 		}
 	}
-	known.confirmed, known.gateway = true, n.gateway
+	known.confirmed, known.gateway = true, n.Gateway
 	c.notify()
 }
 
@@ -277,7 +274,7 @@ func (c *Connector) sightings() []transport.Sighting {
 	defer c.mu.Unlock()
 	all := make([]transport.Sighting, 0, len(c.servers))
 	for id, s := range c.servers {
-		at := Server{ID: id, Name: s.names[0]}
+		at := mcptopics.Server{ID: id, Name: s.names[0]}
 		sighting := transport.Sighting{
 			Address: c.address(id), Local: c.cfg.Local, Instance: s.instance, Transport: mqttclient.Name, Title: at.Name,
 			Adopted: c.cfg.Adopt, Protocols: c.cfg.Protocols,

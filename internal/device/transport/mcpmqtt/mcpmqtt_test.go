@@ -18,9 +18,10 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/protocol/mcp"
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/device/transport/mcpmqtt"
-	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
 	"github.com/ferrulehq/ferrule/internal/device/transport/transporttest"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/mqttclient"
+	"github.com/ferrulehq/ferrule/internal/mqttclient/mcptopics"
 	"github.com/ferrulehq/ferrule/internal/testenv/mosquitto"
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
@@ -134,7 +135,7 @@ func TestLink(t *testing.T) {
 	number := 0
 	transporttest.Run(t, func(t *testing.T) (transport.Link, transporttest.Peer) {
 		number++
-		peer := newPeer(t, b, mcpmqtt.Server{ID: fmt.Sprintf("peer-%d", number), Name: "a/lamp"})
+		peer := newPeer(t, b, mcptopics.Server{ID: fmt.Sprintf("peer-%d", number), Name: "a/lamp"})
 		all := w.until(t, "the server", func(all []transport.Sighting) bool {
 			return len(all) == 1 && all[0].Address == "mcp:home/"+peer.server.ID
 		})
@@ -187,7 +188,7 @@ func TestPresence(t *testing.T) {
 	first := all[0].Instance
 	publish("$mcp-server/presence/lamp-1/light/rgb", online)
 	w.until(t, "a restart", func(all []transport.Sighting) bool { return all[0].Instance > first })
-	publish("$mcp-server/presence/gate/ferrule/b", string(mcpmqtt.Online("ferrule/b", "a gateway")))
+	publish("$mcp-server/presence/gate/ferrule/b", string(mcptopics.Online("ferrule/b", "a gateway")))
 	all = w.until(t, "a gateway", two)
 	if all[0].AdoptFirst == "" {
 		t.Errorf("a gateway is connected without being adopted: %+v", all[0])
@@ -276,7 +277,7 @@ func answerOld(conn net.Conn) {
 // properties, is a device. Its wrong parts do not hide the others.
 func TestQuirks(t *testing.T) {
 	b := mosquitto.Start(t, mosquitto.Options{})
-	peer := newPeer(t, b, mcpmqtt.Server{ID: "esp", Name: "board/esp"})
+	peer := newPeer(t, b, mcptopics.Server{ID: "esp", Name: "board/esp"})
 	peer.bare, peer.results = true, quirkyResults
 	w := watch(t, b, nil)
 	all := w.until(t, "the server", func(all []transport.Sighting) bool { return len(all) == 1 })
@@ -300,7 +301,7 @@ func TestQuirks(t *testing.T) {
 // and calls a tool. The session ends when the server says so.
 func TestGreet(t *testing.T) {
 	b := mosquitto.Start(t, mosquitto.Options{})
-	peer := newPeer(t, b, mcpmqtt.Server{ID: "lamp", Name: "light/rgb/kitchen"})
+	peer := newPeer(t, b, mcptopics.Server{ID: "lamp", Name: "light/rgb/kitchen"})
 	w := watch(t, b, func(c *mcpmqtt.Config) { c.Adopt = true })
 	all := w.until(t, "the server", func(all []transport.Sighting) bool { return len(all) == 1 && all[0].Adopted })
 	link, err := all[0].Open(t.Context())

@@ -13,13 +13,14 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/device/transport/mcpmqtt"
-	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
+	"github.com/ferrulehq/ferrule/internal/mqttclient"
+	"github.com/ferrulehq/ferrule/internal/mqttclient/mcptopics"
 	"github.com/ferrulehq/ferrule/internal/testenv/mosquitto"
 )
 
 // peer is a server on the broker. It serves one client.
 type peer struct {
-	server  mcpmqtt.Server
+	server  mcptopics.Server
 	bare    bool // its messages have no user properties
 	results map[string]string
 	conn    *mqttclient.Conn
@@ -31,7 +32,7 @@ type peer struct {
 	close   sync.Once
 }
 
-func newPeer(t *testing.T, b *mosquitto.Broker, s mcpmqtt.Server) *peer {
+func newPeer(t *testing.T, b *mosquitto.Broker, s mcptopics.Server) *peer {
 	t.Helper()
 	p := &peer{server: s, results: lampResults, control: make(chan mqttclient.Message, 8), in: make(chan mqttclient.Message, 4096), closed: make(chan struct{})}
 	p.conn, p.stop = connect(t, b, s.ID, &mqttclient.Publication{Topic: s.Presence(), Retain: true})
@@ -52,7 +53,7 @@ func (p *peer) accept(t *testing.T) mqttclient.Message {
 	t.Helper()
 	select {
 	case m := <-p.control:
-		p.client = mcpmqtt.Sender(m)
+		p.client = mcptopics.Sender(m)
 		p.subscribe(t, func(m mqttclient.Message) { p.in <- m }, p.server.RPC(p.client))
 		return m
 	case <-time.After(10 * time.Second):
@@ -65,7 +66,7 @@ func (p *peer) accept(t *testing.T) mqttclient.Message {
 func (p *peer) Send(m transport.Message) error {
 	out := mqttclient.Publication{Topic: p.server.RPC(p.client), Payload: m.Data, QoS: 1}
 	if !p.bare {
-		out.Properties = mcpmqtt.PublishProperties(mcpmqtt.TypeServer, p.server.ID)
+		out.Properties = mcptopics.PublishProperties(mcptopics.TypeServer, p.server.ID)
 	}
 	return p.conn.Publish(context.Background(), out)
 }
@@ -83,7 +84,7 @@ func (p *peer) Recv() (transport.Message, error) {
 // Close implements transporttest.Peer: it ends the session and disconnects.
 func (p *peer) Close() error {
 	p.close.Do(func() {
-		p.Send(transport.Message{Data: mcpmqtt.Disconnected})
+		p.Send(transport.Message{Data: mcptopics.Disconnected})
 		p.stop()
 		close(p.closed)
 	})

@@ -9,8 +9,6 @@ import (
 	"net"
 	"sync"
 	"time"
-
-	"github.com/ferrulehq/ferrule/internal/device/transport"
 )
 
 const (
@@ -235,10 +233,10 @@ func (c *Conn) withdraw(o *outgoing) bool {
 }
 
 // unsent returns the error for a message that was not sent at all.
-func unsent(err error) error { return fmt.Errorf("%w: %w", transport.ErrUnsent, err) }
+func unsent(err error) error { return fmt.Errorf("%w: %w", ErrUnsent, err) }
 
 // Publish publishes a message. With QoS 1 it returns when the broker has it. The error is
-// transport.ErrUnsent if no byte was sent, and a *transport.Undelivered if the broker says
+// ErrUnsent if no byte was sent, and a *Undelivered if the broker says
 // that nobody subscribes or that its rules forbid it (MQTT 5 only). After any other error
 // the message may have been delivered. It is never sent again.
 func (c *Conn) Publish(ctx context.Context, p Publication) error {
@@ -323,11 +321,11 @@ func (c *Conn) checkPublication(p *Publication) error {
 func deliveryError(topic string, answer packet) error {
 	switch code := answer.code(); {
 	case code == 0x10:
-		return &transport.Undelivered{Reason: fmt.Sprintf("nobody subscribes to %s", clean(topic))}
+		return &Undelivered{Reason: fmt.Sprintf("nobody subscribes to %s", clean(topic))}
 	case code == 0x87:
-		return &transport.Undelivered{Denied: true, Reason: fmt.Sprintf("the rules of the broker forbid to publish to %s", clean(topic))}
+		return &Undelivered{Denied: true, Reason: fmt.Sprintf("the rules of the broker forbid to publish to %s", clean(topic))}
 	case code >= 0x80:
-		return &transport.Undelivered{Reason: fmt.Sprintf("the broker refused the message to %s: %s", clean(topic), reasonText(code, answer.reason))}
+		return &Undelivered{Reason: fmt.Sprintf("the broker refused the message to %s: %s", clean(topic), reasonText(code, answer.reason))}
 	}
 	return nil
 }

@@ -1,4 +1,6 @@
-package mcpmqtt
+// Package mcptopics has the topics, notices and properties of MCP over MQTT, which servers
+// and clients on a broker share.
+package mcptopics
 
 import (
 	"encoding/json"
@@ -7,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/mqttclient"
 	"github.com/ferrulehq/ferrule/internal/strictjson"
 )
 
@@ -27,7 +29,8 @@ const (
 
 const (
 	presencePrefix = "$mcp-server/presence/"
-	presenceFilter = presencePrefix + "+/#"
+	// PresenceFilter is the subscription for all servers.
+	PresenceFilter = presencePrefix + "+/#"
 )
 
 // Control is where the server gets initialize.
@@ -82,8 +85,8 @@ func ClientPresence(client string) string { return "$mcp-client/presence/" + cli
 // ClientCapability is where a client says what has changed.
 func ClientCapability(client string) string { return "$mcp-client/capability/" + client }
 
-// parsePresence returns the server of a presence topic.
-func parsePresence(topic string) (Server, error) {
+// ParsePresence returns the server of a presence topic.
+func ParsePresence(topic string) (Server, error) {
 	rest, ok := strings.CutPrefix(topic, presencePrefix)
 	if !ok {
 		return Server{}, errors.New("not a presence topic")
@@ -93,18 +96,23 @@ func parsePresence(topic string) (Server, error) {
 	return s, s.Check()
 }
 
-// notice is the announcement of a server.
-type notice struct {
-	gateway bool
+// Notice is the announcement of a server.
+type Notice struct {
+	// Gateway reports that the server is a gateway such as this one.
+	Gateway bool
 }
 
 // The methods of messages that the transport handles itself.
 const (
-	methodInitialize = "initialize"
+	// MethodInitialize starts a session.
+	MethodInitialize = "initialize"
 	methodOnline     = "notifications/server/online"
 	// MethodDisconnected ends a session.
 	MethodDisconnected = "notifications/disconnected"
 )
+
+// ErrVersion is the error for a broker with MQTT 3.1.1.
+var ErrVersion = errors.New("MCP over MQTT needs MQTT 5, and the broker has only 3.1.1")
 
 // Disconnected is the message that ends a session.
 var Disconnected = []byte(`{"jsonrpc":"2.0","method":"` + MethodDisconnected + `"}`)
@@ -120,14 +128,14 @@ func Online(name, description string) []byte {
 	return out
 }
 
-// parseNotice decodes the announcement of a server. Its name is that of the topic: some
+// ParseNotice decodes the announcement of a server. Its name is that of the topic: some
 // servers leave it out here.
-func parseNotice(payload []byte) (notice, error) {
+func ParseNotice(payload []byte) (Notice, error) {
 	if len(payload) > maxNotice {
-		return notice{}, fmt.Errorf("has %d bytes; limit is %d", len(payload), maxNotice)
+		return Notice{}, fmt.Errorf("has %d bytes; limit is %d", len(payload), maxNotice)
 	}
 	if err := strictjson.Check(payload); err != nil {
-		return notice{}, err
+		return Notice{}, err
 	}
 	var m struct {
 		Method string
@@ -136,9 +144,9 @@ func parseNotice(payload []byte) (notice, error) {
 		}
 	}
 	if err := json.Unmarshal(payload, &m); err != nil || m.Method != methodOnline {
-		return notice{}, errors.New("not an announcement")
+		return Notice{}, errors.New("not an announcement")
 	}
-	return notice{gateway: string(m.Params.Meta[GatewayMeta]) == "true"}, nil
+	return Notice{Gateway: string(m.Params.Meta[GatewayMeta]) == "true"}, nil
 }
 
 // The user properties of the specification.
@@ -179,8 +187,8 @@ func property(all []mqttclient.Property, name string) string {
 	return ""
 }
 
-// method returns the method of a message; empty if it has none.
-func method(data []byte) string {
+// Method returns the method of a message; empty if it has none.
+func Method(data []byte) string {
 	var m struct{ Method string }
 	json.Unmarshal(data, &m) // the method stays empty
 	return m.Method

@@ -13,8 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrulehq/ferrule/internal/device/transport"
-	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
+	"github.com/ferrulehq/ferrule/internal/mqttclient"
 	"github.com/ferrulehq/ferrule/internal/testenv/mosquitto"
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
@@ -144,7 +143,7 @@ func TestPublish(t *testing.T) {
 		t.Errorf("%+v", m)
 	}
 	end()
-	var undelivered *transport.Undelivered
+	var undelivered *mqttclient.Undelivered
 	if err := send("home/other", false); !errors.As(err, &undelivered) || undelivered.Denied || !strings.Contains(err.Error(), "nobody subscribes to home/other") {
 		t.Errorf("no subscriber: %v", err)
 	}

@@ -17,8 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/ferrulehq/ferrule/internal/device/transport"
-	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
+	"github.com/ferrulehq/ferrule/internal/mqttclient"
 	"github.com/ferrulehq/ferrule/internal/testenv/mosquitto"
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
@@ -157,7 +156,7 @@ func TestReconnect(t *testing.T) {
 		t.Fatal("the loss was not noticed")
 	}
 	end()
-	if err := conn.Publish(t.Context(), mqttclient.Publication{Topic: "a", QoS: 1}); !errors.Is(err, transport.ErrUnsent) {
+	if err := conn.Publish(t.Context(), mqttclient.Publication{Topic: "a", QoS: 1}); !errors.Is(err, mqttclient.ErrUnsent) {
 		t.Errorf("publishing on a lost connection: %v", err)
 	}
 	if _, err := conn.Subscribe(t.Context(), nil, mqttclient.Filter{Topic: "a"}); err == nil || err.Error() != "the broker closed the connection" {
@@ -212,10 +211,10 @@ func TestHang(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	err := conn.Publish(ctx, mqttclient.Publication{Topic: "a", QoS: 1})
-	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, transport.ErrUnsent) {
+	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, mqttclient.ErrUnsent) {
 		t.Errorf("publishing to a broker that hangs: %v", err)
 	}
-	if err := conn.Publish(ctx, mqttclient.Publication{Topic: "a", QoS: 1}); !errors.Is(err, transport.ErrUnsent) {
+	if err := conn.Publish(ctx, mqttclient.Publication{Topic: "a", QoS: 1}); !errors.Is(err, mqttclient.ErrUnsent) {
 		t.Errorf("publishing after the deadline: %v", err)
 	}
 	select {
@@ -320,11 +319,11 @@ func TestOnce(t *testing.T) {
 	defer mu.Unlock()
 	counts := map[string]int{}
 	for text, err := range outcomes {
-		var undelivered *transport.Undelivered
+		var undelivered *mqttclient.Undelivered
 		switch {
 		case arrived[text] > 1:
 			t.Errorf("%s arrived %d times", text, arrived[text])
-		case errors.Is(err, transport.ErrUnsent), errors.As(err, &undelivered):
+		case errors.Is(err, mqttclient.ErrUnsent), errors.As(err, &undelivered):
 			counts["unsent"]++
 			if arrived[text] > 0 {
 				t.Errorf("%s arrived: %v", text, err)
@@ -350,7 +349,7 @@ func TestInvalid(t *testing.T) {
 		{Topic: strings.Repeat("/", 200)}, {Topic: "a", Payload: make([]byte, 1<<20)}, {Topic: "a", QoS: 2},
 		{Topic: "a", Properties: []mqttclient.Property{{Name: "\x00"}}},
 	} {
-		if err := conn.Publish(t.Context(), p); !errors.Is(err, transport.ErrUnsent) {
+		if err := conn.Publish(t.Context(), p); !errors.Is(err, mqttclient.ErrUnsent) {
 			t.Errorf("%.20q: %v", p.Topic, err)
 		}
 	}
@@ -364,7 +363,7 @@ func TestInvalid(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	var undelivered *transport.Undelivered
+	var undelivered *mqttclient.Undelivered
 	if err := conn.Publish(t.Context(), mqttclient.Publication{Topic: "a", QoS: 1}); !errors.As(err, &undelivered) {
 		t.Errorf("the connection does not work afterwards: %v", err)
 	}

@@ -15,8 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrulehq/ferrule/internal/device/transport"
-	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
+	"github.com/ferrulehq/ferrule/internal/mqttclient"
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
@@ -183,8 +182,8 @@ func FuzzBroker(f *testing.F) {
 			}
 		}, mqttclient.Filter{Topic: "#"})
 		err = conn.Publish(ctx, mqttclient.Publication{Topic: "a", QoS: 1})
-		var undelivered *transport.Undelivered
-		if err != nil && !errors.Is(err, transport.ErrUnsent) && !errors.As(err, &undelivered) && ctx.Err() != nil {
+		var undelivered *mqttclient.Undelivered
+		if err != nil && !errors.Is(err, mqttclient.ErrUnsent) && !errors.As(err, &undelivered) && ctx.Err() != nil {
 			t.Errorf("publishing did not end: %v", err)
 		}
 		<-conn.Done()

@@ -13,6 +13,19 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
+// ErrUnsent is the error of Publish if no byte was sent.
+var ErrUnsent = errors.New("nothing was sent")
+
+// Undelivered is the error of Publish if the broker says that the message went no further.
+type Undelivered struct {
+	// Denied reports that the rules of the broker forbid it. Otherwise nobody subscribes to
+	// the topic.
+	Denied bool
+	Reason string
+}
+
+func (u *Undelivered) Error() string { return u.Reason }
+
 // errLost is the error of a packet that was not written before the connection ended.
 var errLost = errors.New("the connection to the broker is lost")
 
