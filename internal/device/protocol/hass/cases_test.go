@@ -22,7 +22,7 @@ const cases = `
  7 availability that flaps ten times a second: hass.TestFlapping
  8 echo: none, late, other value, retained, before the broker confirms: hass.TestEcho
  9 the broker has no subscriber, forbids it, or is lost: hass.TestBroker hass.TestDenied mqttclient.TestPublish
-10 expiry: a sleeping device does not act late: hass.TestExpiry hass.TestLinkExpiry
+10 expiry: a sleeping device does not act late: hass.TestSleeper hass.TestExpiry hass.TestLinkExpiry
 11 the broker is killed before it confirms; sent once: mqttclient.TestOnce hass.TestFaults main.TestHomeFaults
 12 a device is renamed during a call: hass.TestRename
 13 removal of one entity, and of all: hass.TestRemoval
