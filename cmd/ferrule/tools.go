@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -89,7 +88,7 @@ func (a *app) printTools(about builtin.DescribeDeviceOutput) {
 		fmt.Fprintf(a.stdout, "  pending: run `ferrule adopt %s` to use it and to see the arguments\n", d.ID)
 	}
 	for _, t := range about.Tools {
-		fmt.Fprintf(a.stdout, "\n  %s  %s\n", a.style(bold, t.Name), a.style(faint, traits(t)))
+		fmt.Fprintf(a.stdout, "\n  %s  %s\n", a.style(bold, t.Name), a.style(faint, t.Traits()))
 		if t.Text != "" {
 			fmt.Fprintf(a.stdout, "    %s\n", ferrule.OneLine(t.Text, 200))
 		}
@@ -120,29 +119,4 @@ func (a *app) printNames(what string, names []string, more int) {
 	if more > 0 {
 		fmt.Fprintf(a.stdout, "    and %d more\n", more)
 	}
-}
-
-// traits describes the effect of a tool in a few words.
-func traits(t builtin.DescribedTool) string {
-	words := []string{t.Effect}
-	if t.Idempotent {
-		words = append(words, "idempotent")
-	}
-	if t.UserOnly {
-		words = append(words, "people only")
-	}
-	if t.Poll != "" {
-		words = append(words, "polled every "+t.Poll)
-	}
-	if t.Deadline != "" {
-		words = append(words, "deadline "+t.Deadline)
-	}
-	switch t.Cache {
-	case "":
-	case "0s":
-		words = append(words, "never cached")
-	default:
-		words = append(words, "cached for "+t.Cache)
-	}
-	return strings.Join(words, ", ")
 }

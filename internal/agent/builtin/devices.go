@@ -270,3 +270,28 @@ func duration(d ferrule.Duration) string {
 	}
 	return d.String()
 }
+
+// Traits returns what people should know before they call the tool, in a few words.
+func (t DescribedTool) Traits() string {
+	words := []string{t.Effect}
+	if t.Idempotent {
+		words = append(words, "idempotent")
+	}
+	if t.UserOnly {
+		words = append(words, "people only")
+	}
+	if t.Poll != "" {
+		words = append(words, "polled every "+t.Poll)
+	}
+	if t.Deadline != "" {
+		words = append(words, "deadline "+t.Deadline)
+	}
+	switch t.Cache {
+	case "":
+	case "0s":
+		words = append(words, "never cached")
+	default:
+		words = append(words, "cached for "+t.Cache)
+	}
+	return strings.Join(words, ", ")
+}
