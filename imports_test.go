@@ -106,7 +106,7 @@ var importRules = map[string]importRule{
 	},
 	"internal/device/protocol/hass/discovery": {own: []string{"internal/ferrule", "internal/strictjson"}, tests: []string{"internal/testenv/zigbee"}},
 	"internal/device/protocol/hass/entity": {
-		own:   []string{"internal/ferrule", "internal/device/protocol/hass/discovery", "internal/device/protocol/hass/template"},
+		own:   []string{"internal/ferrule", "internal/strictjson", "internal/device/protocol/hass/discovery", "internal/device/protocol/hass/template"},
 		tests: []string{"internal/testenv/zigbee", "internal/schema", "internal/device/overlay"},
 	},
 	"internal/device/protocol/hass/tasmota": {
@@ -145,7 +145,7 @@ var importRules = map[string]importRule{
 	"internal/agent/catalog": {own: []string{"internal/ferrule", "internal/schema"}},
 	"internal/agent/mqttserver": {
 		own:   []string{"internal/ferrule", "internal/strictjson", "internal/device/transport", "internal/device/transport/mcpmqtt", "internal/device/transport/mqttclient"},
-		tests: []string{"internal/testenv/mosquitto", "internal/testenv/wait", "github.com/modelcontextprotocol/go-sdk"},
+		tests: []string{"internal/agent/catalog", "internal/agent/server", "internal/testenv/mosquitto", "internal/testenv/wait"},
 	},
 	"internal/agent/builtin": {
 		own:   []string{"internal/ferrule", "internal/schema", "internal/guard/pinning"},
@@ -284,6 +284,7 @@ var importRules = map[string]importRule{
 	"internal/testenv/meter":        {own: []string{"internal/ferrule", "internal/agent/builtin", "internal/fleet", "internal/local/control"}},
 	"internal/testenv/model":        {},
 	"internal/testenv/mosquitto":    {},
+	"internal/testenv/mcpmqtt":      {},
 	"internal/testenv/oidc":         {},
 	"internal/testenv/screen":       {},
 	"internal/testenv/source":       {},
@@ -292,7 +293,7 @@ var importRules = map[string]importRule{
 	"internal/testenv/wait":         {},
 	"internal/testenv/zigbee":       {own: []string{"internal/testenv/mosquitto", "internal/testenv/wait"}},
 	"internal/ops/config": {
-		own:   []string{"internal/ferrule", "internal/guard/approval", "internal/guard/identity", "internal/guard/issuer", "internal/guard/policy", "internal/cluster", "internal/agent/catalog", "internal/device/dock", "internal/agent/server", "internal/agent/endpoint", "internal/measure/history", "internal/journal", "internal/ops/telemetry", "internal/device/overlay", "internal/pipeline", "internal/measure/poller", "internal/device/transport/inbound", "internal/device/transport/mqtt", "internal/device/transport/mqttclient", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/device/transport/httpclient", "internal/device/transport/websocket", "internal/guard/oauth"},
+		own:   []string{"internal/ferrule", "internal/guard/approval", "internal/guard/identity", "internal/guard/issuer", "internal/guard/policy", "internal/cluster", "internal/agent/catalog", "internal/device/dock", "internal/agent/server", "internal/agent/endpoint", "internal/measure/history", "internal/journal", "internal/ops/telemetry", "internal/device/overlay", "internal/device/protocol/hass", "internal/pipeline", "internal/measure/poller", "internal/device/transport/inbound", "internal/device/transport/mqtt", "internal/device/transport/mqttclient", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/device/transport/httpclient", "internal/device/transport/websocket", "internal/guard/oauth"},
 		third: []string{"github.com/goccy/go-yaml"},
 	},
 	"internal/ops/localca": {third: []string{"rsc.io/qr"}, tests: []string{"github.com/makiuchi-d/gozxing"}},
@@ -315,7 +316,7 @@ var importRules = map[string]importRule{
 			"internal/guard/pinning", "internal/measure/gauges", "internal/measure/history", "internal/measure/query", "internal/ops/access", "internal/ops/arguments", "internal/ops/attachment", "internal/ops/audit", "internal/ops/config", "internal/ops/doctor", "internal/ops/export", "internal/ops/logging", "internal/ops/manpage", "internal/ops/setup", "internal/ops/table", "internal/ops/localca",
 		},
 		third: []string{"github.com/spf13/cobra"},
-		tests: []string{"internal/testenv/mosquitto", "internal/device/protocol/hass/discovery", "internal/device/protocol/hass/entity", "internal/device/transport/mqttclient", "internal/testenv/zigbee", "internal/agent/catalog", "internal/cluster", "internal/device/dock", "internal/device/protocol", "internal/device/protocol/mcpu", "internal/device/protocol/xiaozhi", "internal/device/transport", "internal/device/transport/inbound", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/fleet", "internal/journal", "internal/lifecycle", "internal/measure/poller", "internal/ops/telemetry", "internal/testenv/browser", "internal/testenv/meter", "internal/testenv/screen", "internal/testenv/source", "internal/testenv/wait", "internal/testenv/natscluster", "internal/testenv/lan", "internal/testenv/model", "internal/testenv/mcp/fixtures", "internal/testenv/oidc", "internal/testenv/uno", "thing", "thing/mcpserver", "thing/xiaozhi", "github.com/gobwas/ws", "github.com/nats-io/nats.go", "go.bug.st/serial", "github.com/modelcontextprotocol/go-sdk", "go.opentelemetry.io/proto/otlp", "google.golang.org/protobuf", "internal/guard/identity", "internal/guard/tokens"},
+		tests: []string{"internal/testenv/mcpmqtt", "internal/testenv/mosquitto", "internal/testenv/zigbee", "internal/device/protocol/hass/discovery", "internal/device/protocol/hass/entity", "internal/device/transport/mqttclient", "internal/agent/catalog", "internal/agent/mqttserver", "internal/agent/server", "internal/cluster", "internal/device/dock", "internal/device/protocol", "internal/device/protocol/mcpu", "internal/device/protocol/xiaozhi", "internal/device/transport", "internal/device/transport/inbound", "internal/device/transport/mcpmqtt", "internal/device/transport/mqttclient", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/fleet", "internal/journal", "internal/lifecycle", "internal/measure/poller", "internal/ops/telemetry", "internal/testenv/browser", "internal/testenv/meter", "internal/testenv/screen", "internal/testenv/source", "internal/testenv/wait", "internal/testenv/natscluster", "internal/testenv/lan", "internal/testenv/model", "internal/testenv/mcp/fixtures", "internal/testenv/oidc", "internal/testenv/uno", "thing", "thing/mcpserver", "thing/xiaozhi", "github.com/gobwas/ws", "github.com/nats-io/nats.go", "go.bug.st/serial", "github.com/modelcontextprotocol/go-sdk", "go.opentelemetry.io/proto/otlp", "google.golang.org/protobuf", "internal/guard/identity", "internal/guard/tokens"},
 	},
 	"packaging":      {tests: []string{"github.com/santhosh-tekuri/jsonschema/v6"}},
 	"packaging/pack": {},

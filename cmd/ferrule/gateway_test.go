@@ -171,6 +171,20 @@ type cutter struct {
 	net.Listener
 	mu    sync.Mutex
 	conns []net.Conn
+	held  sync.RWMutex // locked while nothing is passed on
+}
+
+// heldConn passes on what is written to it, unless its cutter holds everything.
+type heldConn struct {
+	net.Conn
+	cutter *cutter
+}
+
+// Write implements io.Writer.
+func (c heldConn) Write(p []byte) (int, error) {
+	c.cutter.held.RLock()
+	defer c.cutter.held.RUnlock()
+	return c.Conn.Write(p)
 }
 
 // newCutter listens in front of an address.
@@ -198,7 +212,7 @@ func newCutter(t testing.TB, target string) *cutter {
 			c.mu.Unlock()
 			for _, way := range [][2]net.Conn{{near, far}, {far, near}} {
 				wg.Go(func() {
-					io.Copy(way[0], way[1])
+					io.Copy(heldConn{way[0], c}, way[1])
 					near.Close()
 					far.Close()
 				})
@@ -212,6 +226,11 @@ func newCutter(t testing.TB, target string) *cutter {
 	})
 	return c
 }
+
+// hold passes nothing on until release is called, and breaks no connection, as a network
+// does that is partitioned.
+func (c *cutter) hold()    { c.held.Lock() }
+func (c *cutter) release() { c.held.Unlock() }
 
 // cut breaks every connection: with a reset, or orderly.
 func (c *cutter) cut(reset bool) {

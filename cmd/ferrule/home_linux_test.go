@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -17,10 +19,11 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/mosquitto"
 )
 
-// startHome runs a simulated home on a broker until the test ends.
-func startHome(t testing.TB, broker string) *sim.Home {
+// startHome runs a simulated home with some more lamps on a broker until the test ends.
+func startHome(t testing.TB, broker string, lamps int) *sim.Home {
 	t.Helper()
 	home := sim.NewHome()
+	home.AddLamps(lamps)
 	ctx, cancel := context.WithCancel(context.Background())
 	ready := make(chan struct{}, 1)
 	ended := make(chan error, 1)
@@ -74,7 +77,7 @@ var homeCalls = []struct{ device, tool, args, of, state, want string }{
 // through standard input. Its state confirms each call.
 func TestHome(t *testing.T) {
 	broker := mosquitto.Start(t, mosquitto.Options{})
-	home := startHome(t, broker.URL)
+	home := startHome(t, broker.URL, 0)
 	g := startGateway(t, nil, withBroker(broker.URL))
 	g.online("kitchen-lamp")
 	for _, agent := range []*testAgent{dialAgent(t, g, modern, "/mcp"), dialAgent(t, g, legacy, "/mcp"), pipeAgent(t, g, modern), pipeAgent(t, g, legacy)} {
@@ -106,107 +109,125 @@ func TestHome(t *testing.T) {
 	}
 }
 
+var homeCallCount = flag.Int("home-calls", 1000, "how many calls TestHomeFaults makes")
+
+// homeLamps is how many lamps are called at the same time, and homeDeadline the deadline of
+// the calls. A lamp answers in a few milliseconds.
+const (
+	homeLamps    = 4
+	homeDeadline = 300 * time.Millisecond
+)
+
 // TestHomeFaults: devices that do not report, report something else, or do not hear, while
-// the broker is killed, paused and cut off. Each call has one outcome, what is confirmed has
-// run, and no command is published twice.
+// the broker is killed, paused, cut off and out of reach. Each call has one outcome, what is
+// confirmed has run, what is said not to have run has not, and no command is published
+// twice.
 func TestHomeFaults(t *testing.T) {
-	calls := 10_000 // of all devices
-	if testing.Short() {
-		calls = 500
-	}
 	broker := mosquitto.Start(t, mosquitto.Options{})
-	home := startHome(t, broker.URL)
+	home := startHome(t, broker.URL, homeLamps)
 	cut := newCutter(t, broker.Address)
 	g := startGateway(t, nil, withBroker("mqtt://"+cut.Addr().String()), func(c *config.Config) {
 		c.Calls.PerMinute, c.Calls.Refused = 0, 0
 	})
-	g.online("kitchen-lamp")
-	g.online("bathroom-heating")
+	var callers []*homeCaller
+	for i := range homeLamps {
+		c := &homeCaller{t: t, g: g, device: fmt.Sprintf("lamp-%d", i+1), home: home, of: fmt.Sprintf("lamp_%d", i+1), outcomes: map[string]int{}}
+		g.online(c.device)
+		callers = append(callers, c)
+	}
 	ctx, stop := context.WithCancel(t.Context())
-	var disturbing sync.WaitGroup
+	var disturbing, calling sync.WaitGroup
 	disturbing.Go(func() { disturb(ctx, t, home, broker, cut) })
-	lamp := &homeCaller{t: t, g: g, device: "kitchen-lamp", outcomes: map[string]int{}}
-	heating := &homeCaller{t: t, g: g, device: "bathroom-heating", outcomes: map[string]int{}}
-	var calling sync.WaitGroup
-	calling.Go(func() {
-		for i := range calls / 2 {
-			lamp.call("light", fmt.Sprintf(`{"on":true,"brightness":%d}`, 1+i%254), fmt.Sprintf(`"brightness":%d`, 1+i%254))
-		}
-	})
-	calling.Go(func() {
-		for i := range calls / 2 {
-			want := 5 + float64(i%51)/2
-			heating.call("climate_temperature", fmt.Sprintf(`{"temperature":%v}`, want), fmt.Sprintf("%v", want))
-		}
-	})
+	for _, c := range callers {
+		calling.Go(func() {
+			for range *homeCallCount / len(callers) {
+				c.call()
+			}
+		})
+	}
 	calling.Wait()
 	stop()
 	disturbing.Wait()
-	for _, c := range []*homeCaller{lamp, heating} {
-		c.check(home.Commands())
+	for _, c := range callers {
+		g.online(c.device)
+		c.check()
 		t.Logf("%s: %v", c.device, c.outcomes)
 	}
 }
 
-// homeCaller calls one device again and again, each time with another value.
+// homeCaller calls one lamp again and again, each time with another color.
 type homeCaller struct {
-	t         *testing.T
-	g         *testGateway
-	device    string
-	sent      []string // what each call publishes, if it does
-	confirmed []bool
-	outcomes  map[string]int
+	t          *testing.T
+	g          *testGateway
+	home       *sim.Home
+	device, of string // its names in the gateway and in the home
+	outcomes   map[string]int
+	calls      []homeCall
 }
 
-func (c *homeCaller) call(tool, args, published string) {
-	answer, err := c.g.call(c.device, tool, args, 300*time.Millisecond)
+// homeCall is a call that was made: what it publishes, and what its outcome says.
+type homeCall struct {
+	published      string
+	ran, mayHaveIt bool
+}
+
+// call makes the next call.
+func (c *homeCaller) call() {
+	n := len(c.calls)
+	color := fmt.Sprintf(`"color":{"x":%v,"y":%v}}`, float64(n%100)/1000, float64(n/100)/1000)
+	answer, err := c.g.call(c.device, "light", "{"+color, homeDeadline)
+	made := homeCall{published: `{"state":"ON",` + color, mayHaveIt: true}
 	var got echoed
-	what := ""
+	what := "not confirmed"
 	switch {
 	case err != nil:
-		what = string(ferrule.AsError(err).Code)
-		if e := ferrule.AsError(err); e.Code == ferrule.Internal {
+		e := ferrule.AsError(err)
+		what, made.mayHaveIt = string(e.Code), e.MayHaveRun()
+		if e.Code == ferrule.Internal {
 			c.t.Errorf("%s: %v", c.device, err)
 		}
 	case json.Unmarshal([]byte(answer), &got) != nil:
 		c.t.Errorf("%s: %s", c.device, answer)
 	case got.Confirmed:
-		what = "confirmed"
-	default:
-		what = "not confirmed"
+		what, made.ran = "confirmed", got.Note == ""
 	}
 	c.outcomes[what]++
-	c.sent, c.confirmed = append(c.sent, published), append(c.confirmed, what == "confirmed" && got.Note == "")
+	c.calls = append(c.calls, made)
 }
 
-// check compares what the device received with what was sent: in this order, each at most
-// once, and all that was confirmed.
-func (c *homeCaller) check(commands []sim.Command) {
-	next, received := 0, 0
-	arrived := make([]bool, len(c.sent))
-	for _, command := range commands {
-		if !strings.Contains(command.Topic, strings.ReplaceAll(c.device, "-", "_")) {
+// check compares what the device received with the outcomes: in the order of the calls,
+// each at most once.
+func (c *homeCaller) check() {
+	next := 0
+	received := make([]bool, len(c.calls))
+	for _, command := range c.home.Commands() {
+		if command.Device != c.of {
 			continue
 		}
-		received++
-		for next < len(c.sent) && !strings.Contains(command.Payload, c.sent[next]) {
-			next++
+		i := slices.IndexFunc(c.calls, func(call homeCall) bool { return call.published == command.Payload })
+		if i < 0 {
+			c.t.Fatalf("%s: nobody asked for %s", c.device, command.Payload)
 		}
-		if next == len(c.sent) {
-			c.t.Errorf("%s: command %d, %s, was published twice or out of order", c.device, received, command.Payload)
-			return
+		if i < next {
+			c.t.Errorf("%s: %s was published twice or out of order", c.device, command.Payload)
+			continue
 		}
-		arrived[next] = true
-		next++
+		received[i], next = true, i+1
+		c.outcomes["received"]++
 	}
-	for i, confirmed := range c.confirmed {
-		if confirmed && !arrived[i] {
+	for i, call := range c.calls {
+		if call.ran && !received[i] {
 			c.t.Errorf("%s: call %d is confirmed, but the device never got it", c.device, i)
 		}
+		if !call.mayHaveIt && received[i] {
+			c.t.Errorf("%s: call %d is said not to have run, but the device got it", c.device, i)
+		}
 	}
-	c.outcomes["received"] = received
-	if c.outcomes["confirmed"] < len(c.sent)/10 {
-		c.t.Errorf("%s: only %d of %d calls were confirmed", c.device, c.outcomes["confirmed"], len(c.sent))
+	if c.outcomes["confirmed"] < len(c.calls)/10 {
+		c.t.Errorf("%s: only %d of %d calls were confirmed", c.device, c.outcomes["confirmed"], len(c.calls))
+	}
+	if n := len(c.g.outcomes(c.device, "light")); n != len(c.calls) {
+		c.t.Errorf("%s: %d calls have %d outcomes in the journal", c.device, len(c.calls), n)
 	}
 }
 
@@ -222,20 +243,24 @@ func disturb(ctx context.Context, t *testing.T, home *sim.Home, broker *mosquitt
 	faults := []sim.Fault{sim.Mute, sim.Deaf, sim.Lying, sim.Clamped}
 	for n := 0; ctx.Err() == nil; n++ {
 		pause(time.Second + rand.N(time.Second))
-		device := []string{"kitchen_lamp", "bathroom_heating"}[n%2]
-		switch n % 7 {
+		switch n % 8 {
 		case 0:
 			cut.cut(true)
-		case 1:
+		case 2:
 			broker.Kill()
 			pause(200 * time.Millisecond)
 			broker.Restart(t)
-		case 2:
+		case 4:
 			broker.Pause()
 			pause(500 * time.Millisecond)
 			broker.Resume()
+		case 6:
+			cut.hold()
+			pause(2 * time.Second)
+			cut.release()
 		default:
-			home.Misbehave(device, faults[n%len(faults)])
+			device := fmt.Sprintf("lamp_%d", 1+rand.N(homeLamps))
+			home.Misbehave(device, faults[rand.N(len(faults))])
 			pause(500 * time.Millisecond)
 			home.Misbehave(device, sim.Obedient)
 		}

@@ -84,6 +84,10 @@ func (a *app) printTools(about builtin.DescribeDeviceOutput) {
 	if len(about.Tools) == 0 {
 		fmt.Fprintln(a.stdout, "  no tools")
 	}
+	pending := d.Trust == string(ferrule.TrustPending) // then schemas and overlays are not read
+	if pending && len(about.Tools) > 0 {
+		fmt.Fprintf(a.stdout, "  pending: run `ferrule adopt %s` to use it and to see the arguments\n", d.ID)
+	}
 	for _, t := range about.Tools {
 		fmt.Fprintf(a.stdout, "\n  %s  %s\n", a.style(bold, t.Name), a.style(faint, traits(t)))
 		if t.Text != "" {
@@ -91,6 +95,8 @@ func (a *app) printTools(about builtin.DescribeDeviceOutput) {
 		}
 		if t.Quarantine != "" {
 			fmt.Fprintf(a.stdout, "    %s %s\n", a.style(red, "cannot be used:"), t.Quarantine)
+		}
+		if t.Quarantine != "" || pending {
 			continue
 		}
 		for _, line := range arguments.Describe(json.RawMessage(t.Input)) {

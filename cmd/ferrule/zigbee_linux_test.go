@@ -128,7 +128,15 @@ func TestZigbee(t *testing.T) {
 		t.Errorf("the lamp got %q, the blind %q", got, h.Got(blind.Name))
 	}
 	h.Remove(t, "Desk lamp")
-	eventually(t, 5*time.Second, "the removed lamp is gone", func() bool { return !agents[0].lists(lampID + "__") })
+	eventually(t, 5*time.Second, "the removed lamp is gone", func() bool {
+		dev := h.device(lampID) // it stays adopted, in case that it comes back
+		return dev.State == ferrule.StateOffline && dev.Reason == "no longer on the broker house"
+	})
+	if outcome := <-h.started(agents[0], lampID+"__light", `{"on":true}`); outcome == nil || outcome.code != ferrule.Offline || outcome.mayHaveRun {
+		t.Errorf("a removed lamp: %+v", outcome)
+	}
+	h.Remove(t, "plug")
+	eventually(t, 5*time.Second, "the removed plug is not listed", func() bool { return h.device("plug").ID == "" })
 }
 
 // rests moves a blind. When the call ends, the blind is there.
@@ -151,6 +159,15 @@ func (h *zigbeeHome) unanswered(what string, outcome *agentOutcome) {
 	}
 }
 
+// unfinished checks that a call says that it was sent, and not that the blind is there.
+func (h *zigbeeHome) unfinished(what string, outcome *agentOutcome) {
+	h.t.Helper()
+	if outcome == nil || strings.Contains(outcome.text, `"confirmed":true`) || outcome.isError && !outcome.mayHaveRun ||
+		!outcome.isError && !strings.Contains(outcome.text, "still changing when the connection broke") {
+		h.t.Errorf("%s: %+v", what, outcome)
+	}
+}
+
 // TestZigbeeMisbehaving uses devices that do not report, do not answer, or refuse. None of
 // them gets a command twice.
 func TestZigbeeMisbehaving(t *testing.T) {
@@ -164,8 +181,7 @@ func TestZigbeeMisbehaving(t *testing.T) {
 	h.Refuse(t, "plug")
 	h.unanswered("a plug that refuses", <-h.started(agent, "plug__switch", `{"on":true}`))
 	h.Mute(t, "door")
-	outcome := <-h.started(agent, "door__lock", `{}`)
-	t.Logf("mute door: %+v", outcome)
+	h.unanswered("a lock that does not report", <-h.started(agent, "door__lock", `{}`))
 	for device, command := range map[string]string{"lamp": "genOnOff on", "plug": "genOnOff on", "door": "closuresDoorLock lockDoor"} {
 		if got := h.Got(device); len(got) != 1 || got[0] != command {
 			t.Errorf("%s got %q", device, got)
@@ -190,8 +206,7 @@ func TestZigbeeGone(t *testing.T) {
 	told := h.started(agent, "blind__cover_position", `{"position":0}`)
 	eventually(t, 30*time.Second, "the blind moves", func() bool { return h.received("blind", move) == 2 })
 	h.Kill()
-	outcome := <-told
-	t.Logf("killed: %+v", outcome)
+	h.unfinished("Zigbee2MQTT was killed", <-told)
 	h.Restart(t)
 	h.online("blind")
 	h.confirmed(agent, "blind__cover_position", `{"position":50}`)
@@ -212,11 +227,22 @@ func TestZigbeeGone(t *testing.T) {
 	}
 	h.confirmed(agent, "lamp__light", `{"on":true}`)
 
+	before := h.received("lamp", "genOnOff off")
+	h.Rename(t, "lamp", "Reading lamp")
+	outcome := <-h.started(agent, "lamp__light", `{"on":false}`) // its topics are just changing
+	if outcome == nil || !outcome.isError && !strings.Contains(outcome.text, `"confirmed":true`) {
+		t.Errorf("right after renaming: %+v", outcome)
+	} else if n := h.received("lamp", "genOnOff off") - before; n > 1 || n == 1 && outcome.isError && !outcome.mayHaveRun {
+		t.Errorf("right after renaming: %+v, and the lamp got %d commands", outcome, n)
+	}
+	eventually(t, 30*time.Second, "the lamp has its new name", func() bool { return h.device("lamp").Title == "Reading lamp" })
+	h.online("lamp")
+	h.confirmed(agent, "lamp__light", `{"on":true}`)
+
 	told = h.started(agent, "blind__cover_position", `{"position":100}`)
 	eventually(t, 30*time.Second, "the blind moves", func() bool { return h.received("blind", move) == 4 })
 	h.Remove(t, "blind")
-	outcome = <-told
-	t.Logf("removed: %+v", outcome)
+	h.unfinished("the blind was removed", <-told)
 	eventually(t, 5*time.Second, "the removed blind is gone", func() bool { return h.device("blind").State != ferrule.StateOnline })
 	if n := h.received("blind", move); n != 4 {
 		t.Errorf("the blind was moved %d times", n)

@@ -21,13 +21,14 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 )
 
-// brokers connects to the configured MQTT brokers. Each has one connection, which all parts
-// share:
+// brokers connects to the configured MQTT brokers. What finds devices on a broker shares one
+// connection:
 //
 //	client --+-- hub: devices that describe themselves by discovery messages
 //	         +-- mcp: devices that are MCP servers
 //
-// Besides, offer is this gateway as a server for agents on the broker.
+// Each session with an MCP server, and the offer of this gateway to agents, has a connection
+// of its own: MCP over MQTT identifies a peer by its client ID.
 type brokers struct {
 	log *slog.Logger
 	// offer returns the offer of this gateway on a broker. It and id, the client ID of
@@ -134,7 +135,7 @@ func (b *brokers) start(ctx context.Context, cfg config.Broker, report func(stri
 		Broker: cfg.Name, Prefix: cfg.Prefix, Local: cfg.Local(), Adopt: cfg.Adopt, Settings: cfg.Settings, Disabled: cfg.Disabled,
 	}, client, log)
 	servers := mcpmqtt.New(mcpmqtt.Config{
-		Broker: cfg.Name, Local: cfg.Local(), Adopt: cfg.Adopt == config.AdoptAll, Own: b.id, Protocols: []string{mcp.Name}, Client: cfg.Client(),
+		Broker: cfg.Name, Local: cfg.Local(), Adopt: cfg.Adopt == hass.AdoptAll, Own: b.id, Protocols: []string{mcp.Name}, Client: cfg.Client(),
 	}, client, log)
 	r := &broker{cfg: cfg, client: client, hub: hub, mcp: servers, stop: stop, tried: client.Changed(), done: make(chan struct{}), groups: make(map[string]bool)}
 	b.running[cfg.Name] = r

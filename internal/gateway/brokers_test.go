@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ferrulehq/ferrule/internal/device/protocol/hass"
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/testenv/mosquitto"
@@ -101,7 +102,7 @@ func TestBrokersReplaced(t *testing.T) {
 		t.Error("a broker that did not change was connected again")
 	}
 	changed := brokersOf(one.URL, two.URL)
-	changed[0].Adopt = config.AdoptAll
+	changed[0].Adopt = hass.AdoptAll
 	b.set(changed)
 	wait.For(t, wait.Ample, "adopted", func() bool {
 		seen.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 
 	"github.com/ferrulehq/ferrule/internal/agent/mqttserver"
+	"github.com/ferrulehq/ferrule/internal/agent/server"
 	"github.com/ferrulehq/ferrule/internal/device/transport/mcpmqtt"
 	"github.com/ferrulehq/ferrule/internal/journal"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
@@ -26,7 +27,7 @@ func (g *Gateway) buildOffers() error {
 				Broker: cfg.Name, Server: mcpmqtt.Server{ID: id, Name: cfg.Offer}, Client: cfg.Client(),
 				Description: "Ferrule gateway: reads and controls the devices that are connected to it",
 			},
-			Server: g.Agents, Log: g.parts.Log.With("broker", cfg.Name),
+			Server: g.Agents, Check: server.CheckMessage, Log: g.parts.Log.With("broker", cfg.Name),
 		})
 	}
 	return nil

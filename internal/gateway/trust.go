@@ -50,9 +50,9 @@ func (t trust) AdoptKind(ctx context.Context, id, name string) (builtin.TrustOut
 	}
 	out, err := t.Adopt(ctx, id, name)
 	if len(others) > 0 {
-		out.Note += " Devices of its Kind on the same broker are adopted too: " + builtin.FirstOf(others) + "."
+		out.Note += " The others of its Kind on this broker are adopted too: " + builtin.FirstOf(others) + "."
 	}
-	out.Note += " So is each that is found later."
+	out.Note += " Others of its Kind are adopted when they are found."
 	return out, err
 }
 
@@ -115,7 +115,7 @@ func (t trust) Forget(id string) (builtin.TrustOutput, error) {
 	out := builtin.TrustOutput{Device: id}
 	switch {
 	case t.Dock.AdoptsKind(id):
-		out.Note = "You adopted its Kind, so it is adopted again when it is found. To undo that, run `ferrule forget --kind` with a device of that Kind."
+		out.Note = "You adopted its Kind, so it is adopted again when it is found. To undo that, run `ferrule forget DEVICE --kind` with any device of that Kind."
 	case configured:
 		out.Note = "It is configured, so it comes back as a new device. To prevent that, remove it from `devices` in ferrule.yaml, or its flag from `ferrule up`, then run `ferrule reload`; after a change of flags, restart the gateway."
 	case inSight:

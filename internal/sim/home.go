@@ -71,6 +71,13 @@ type homeDevice struct {
 // NewHome returns a home with its devices.
 func NewHome() *Home { return &Home{devices: homeDevices()} }
 
+// AddLamps adds more lamps, lamp_1 and so on. It must be called before Join.
+func (h *Home) AddLamps(count int) {
+	for i := range count {
+		h.devices = append(h.devices, homeLamp(fmt.Sprintf("lamp_%d", i+1), fmt.Sprintf("Lamp %d", i+1), "Attic"))
+	}
+}
+
 // Names returns the names of the devices.
 func (h *Home) Names() (names []string) {
 	for _, d := range h.devices {
@@ -165,7 +172,7 @@ func (h *Home) State(device, name string) any {
 	return nil
 }
 
-// Remove removes a device from the broker: its descriptions, and its availability.
+// Remove removes the descriptions of a device from the broker.
 func (h *Home) Remove(device string) error {
 	h.mu.Lock()
 	bus := h.bus

@@ -12,7 +12,7 @@ type object = map[string]any
 // homeDevices returns the devices of a home: one of each sort that people have most.
 func homeDevices() []*homeDevice {
 	return []*homeDevice{
-		homeLamp(), homePlug(), homeBlind(), homeLock(), homeThermostat(), homeContact(), homeClimate(),
+		homeLamp("kitchen_lamp", "Kitchen lamp", "Kitchen"), homePlug(), homeBlind(), homeLock(), homeThermostat(), homeContact(), homeClimate(),
 	}
 }
 
@@ -40,8 +40,8 @@ func describe(name, id, model, area string, rest object) object {
 func value(key string) string { return `{{ value_json["` + key + `"] }}` }
 
 // homeLamp is a lamp with brightness and color, as Zigbee2MQTT describes one.
-func homeLamp() *homeDevice {
-	const id, name, model, area = "kitchen_lamp", "Kitchen lamp", "lamp", "Kitchen"
+func homeLamp(id, name, area string) *homeDevice {
+	const model = "lamp"
 	return &homeDevice{
 		name: id, base: homeBase + "/" + id,
 		state: object{"state": "OFF", "brightness": 254.0, "color_temp": 370.0, "color": object{"x": 0.46, "y": 0.41}, "color_mode": "color_temp"},

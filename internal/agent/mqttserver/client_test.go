@@ -49,7 +49,7 @@ func offer(t *testing.T, b *mosquitto.Broker) *board {
 	var err error
 	out.Offer, err = mqttserver.New(mqttserver.Parts{
 		Config: mqttserver.Config{Broker: "home", Server: gateway, Description: "a board", Client: cfg},
-		Server: agents, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Server: agents, Check: server.CheckMessage, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	if err != nil {
 		t.Fatal(err)

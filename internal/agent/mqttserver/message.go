@@ -49,8 +49,7 @@ func decode(data []byte) (m message, ok bool) {
 	return m, m.Method != "" || m.ID != nil && (m.Result != nil || m.Error != nil)
 }
 
-// isID reports whether a value is a text or a whole number. The Server would end the
-// session of a client for another one.
+// isID reports whether a value is a text or a whole number.
 func isID(id json.RawMessage) bool {
 	_, err := strconv.ParseInt(string(id), 10, 64)
 	return len(id) <= maxIDLength && (err == nil || id[0] == '"')

@@ -50,7 +50,9 @@ type Server interface {
 type Parts struct {
 	Config Config
 	Server Server
-	Log    *slog.Logger
+	// Check returns an error for a message that would end its session in the Server.
+	Check func(line []byte) error
+	Log   *slog.Logger
 }
 
 // Limits of what clients can use.

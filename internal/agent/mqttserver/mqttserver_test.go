@@ -92,7 +92,7 @@ func TestHostile(t *testing.T) {
 		p.Topic = gateway.Control()
 		bad.put(p)
 	}
-	for _, text := range []string{"", "x", "null", "[]", "{}", `{"id":1}`, `{"id":null,"method":"ping"}`, "\xff", strings.Repeat("[", 10000), initialize, `{"id":1e999,"result":{}}`} {
+	for _, text := range []string{"", "x", "null", "[]", "{}", `{"id":1}`, `{"id":null,"method":"ping"}`, "\xff", strings.Repeat("[", 10000), initialize, `{"id":1e999,"result":{}}`, `{"id":1,"error":2}`} {
 		bad.publish(gateway.RPC("good"), text)                                             // as another client
 		bad.put(mqttclient.Publication{Topic: gateway.RPC("good"), Payload: []byte(text)}) // without a name
 	}

@@ -195,6 +195,11 @@ func (s *session) ping() {
 
 // forward passes a message to the Server, unless it is a request that came before.
 func (s *session) forward(requests io.Writer, m message) error {
+	line := m.encode()
+	if err := s.host.parts.Check(line); err != nil {
+		s.host.parts.Log.Debug("dropped a message", "client", s.client, "err", err)
+		return nil
+	}
 	switch {
 	case s.hasEnded():
 		return io.ErrClosedPipe
@@ -204,7 +209,7 @@ func (s *session) forward(requests io.Writer, m message) error {
 		s.host.parts.Log.Warn("dropped a request whose ID was used before; it did not run again", "client", s.client)
 		return nil
 	}
-	_, err := requests.Write(append(m.encode(), '\n'))
+	_, err := requests.Write(append(line, '\n'))
 	return err
 }
 

@@ -240,7 +240,11 @@ func (d *Dock) start(fn func()) bool {
 func (d *Dock) update(group string, all []transport.Sighting) {
 	for _, address := range d.updateGroup(group, all) {
 		if c := d.supervisor(address); c != nil {
-			c.setSighting(nil, errors.New("no longer in reach"))
+			gone := errors.New("no longer in reach")
+			if hub := c.slot.sighting.Hub; hub != "" {
+				gone = fmt.Errorf("no longer on the broker %s", hub)
+			}
+			c.setSighting(nil, gone)
 		}
 	}
 	var restart []string // restarted after all decisions are made

@@ -157,7 +157,7 @@ func (r *registry) updateSighting(at *slot, s *transport.Sighting) (displaced st
 	defer r.mu.Unlock()
 	was := at.sighting
 	at.sighting = s
-	if was.Title != s.Title || !maps.Equal(was.Labels, s.Labels) {
+	if was.Title != s.Title || !maps.Equal(was.Claims, s.Claims) {
 		dev := withClaims(at.device.Load(), s)
 		r.publish(at, dev)
 		r.storeDevice(dev)
@@ -194,7 +194,7 @@ func (r *registry) rename(dev *ferrule.Device, id string) *ferrule.Device {
 // withClaims returns a device with what its sighting says about it.
 func withClaims(dev *ferrule.Device, s *transport.Sighting) *ferrule.Device {
 	claimed := *dev
-	claimed.SetClaims(s.Title, s.Labels)
+	claimed.SetClaims(s.Title, s.Claims)
 	return &claimed
 }
 
@@ -212,13 +212,13 @@ func (r *registry) publishExpected(at *slot) {
 		ID: id, Address: s.Address, Local: s.Local, Hub: s.Hub, Transport: s.Transport, Trust: trustOf(s, nil, nil),
 		State: ferrule.StateOffline, Since: time.Now(), Reason: "connecting",
 	}
-	dev.SetClaims(s.Title, s.Labels)
+	dev.SetClaims(s.Title, s.Claims)
 	r.publish(at, dev)
 }
 
-// remove removes an address that went out of sight. A stored device stays in the
-// fleet.
-func (r *registry) remove(at *slot) {
+// remove removes an address that went out of sight. A stored device stays in the fleet,
+// unless its hub has dropped it and nobody has decided anything about it.
+func (r *registry) remove(at *slot, dropped bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := at.sighting
@@ -231,6 +231,11 @@ func (r *registry) remove(at *slot) {
 	case r.ids[dev.ID] != s.Address: // another device has that ID now
 	case !r.isStored(dev):
 		r.removeID(dev.ID)
+	case dropped && dev.Hub != "" && dev.Trust == ferrule.TrustPending && dev.Trusted == nil && !dev.Named && len(dev.Labels) == 0:
+		r.removeID(dev.ID)
+		if err := r.store.dropPending(dev.ID); err != nil {
+			r.logNotStored(dev, err)
+		}
 	default:
 		r.publishAbsent(dev)
 		if dev.Trust == ferrule.TrustPending {
@@ -256,7 +261,7 @@ func (r *registry) admit(at *slot, dev *ferrule.Device, manifest *ferrule.Manife
 		kept, known = r.takeOver(s, dev, manifest)
 	}
 	dev.ID = r.chooseID(s, dev.Model, kept)
-	dev.SetClaims(s.Title, s.Labels)
+	dev.SetClaims(s.Title, s.Claims)
 	before := r.lastKnown(dev.ID, s, kept)
 	dev.Trust = trustOf(s, before, kept)
 	r.checkEndpoint(s, dev, before, kept)

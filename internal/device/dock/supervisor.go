@@ -91,7 +91,7 @@ func (c *supervisor) close() {
 	c.offline(c.goneReason)
 	c.closed = true
 	c.wakeCalls()
-	c.dock.registry.remove(c.slot)
+	c.dock.registry.remove(c.slot, c.goneReason != errStopped)
 	c.dock.remove(c)
 	c.dock.news.notify()
 }

@@ -9,9 +9,9 @@ import (
 )
 
 // titled is a sighting of a board that calls itself something.
-func titled(b *board, title string, labels map[string]string) transport.Sighting {
+func titled(b *board, title string, claims map[string]string) transport.Sighting {
 	s := found(b)
-	s.Title, s.Labels = title, labels
+	s.Title, s.Claims = title, claims
 	return s
 }
 

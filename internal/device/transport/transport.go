@@ -105,9 +105,9 @@ type Sighting struct {
 	// Title is what the peer calls itself; empty if it does not. If there is no Name, it
 	// becomes the ID. Anybody can choose any.
 	Title string
-	// Labels are what the peer says about itself, such as its area. They help to find
+	// Claims are what the peer says about itself, such as its area. They help to find
 	// it, and grant nothing.
-	Labels map[string]string
+	Claims map[string]string
 	// Hub is the name of what the peer is behind, such as a broker; empty if it is reached
 	// directly. One decision may be about all peers of one Kind behind a hub.
 	Hub string

@@ -4,6 +4,7 @@ package arguments
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -20,6 +21,8 @@ type Property struct {
 	Maximum     *json.Number      `json:"maximum"`
 	Enum        []json.RawMessage `json:"enum"`
 	Default     json.RawMessage   `json:"default"`
+	// Properties are those of an object.
+	Properties map[string]json.RawMessage `json:"properties"`
 }
 
 // typeNames are the types of a value: a schema has one name or a list.
@@ -100,6 +103,9 @@ func Describe(schema json.RawMessage) []string {
 		line := name
 		if types := p.types(); len(types) > 0 {
 			line += ": " + strings.Join(types, " or ")
+		}
+		if len(p.Properties) > 0 {
+			line += " of " + ferrule.OneLine(strings.Join(slices.Sorted(maps.Keys(p.Properties)), ", "), 120)
 		}
 		if bounds := ferrule.OneLine(p.bounds(), 120); bounds != "" {
 			line += " " + bounds

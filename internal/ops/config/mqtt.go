@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ferrulehq/ferrule/internal/device/protocol/hass"
 	"github.com/ferrulehq/ferrule/internal/device/transport/mqttclient"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
@@ -26,7 +27,8 @@ type Broker struct {
 	CA           string         `yaml:"ca"`
 	Cert         string         `yaml:"cert"`
 	Key          string         `yaml:"key"`
-	// Adopt says which of its devices are adopted when they are found.
+	// Adopt says which of its devices are adopted when they are found: hass.AdoptNone,
+	// AdoptSensors or AdoptAll.
 	Adopt string `yaml:"adopt"`
 	// Prefix is that of discovery topics.
 	Prefix string `yaml:"prefix"`
@@ -39,13 +41,6 @@ type Broker struct {
 	Offer string `yaml:"offer"`
 }
 
-// The values of Broker.Adopt. Sensors are devices on which nothing can be changed.
-const (
-	AdoptNone    = "none"
-	AdoptSensors = "sensors"
-	AdoptAll     = "all"
-)
-
 // Brokers returns the brokers with defaults filled in, and with the port in the URL.
 func (c Config) Brokers() []Broker {
 	all := slices.Clone(c.Devices.MQTT)
@@ -56,7 +51,7 @@ func (c Config) Brokers() []Broker {
 }
 
 func (b Broker) withDefaults() Broker {
-	b.Adopt, b.Prefix = cmp.Or(b.Adopt, AdoptSensors), cmp.Or(b.Prefix, "homeassistant")
+	b.Adopt, b.Prefix = cmp.Or(b.Adopt, hass.AdoptSensors), cmp.Or(b.Prefix, hass.DefaultPrefix)
 	if u, err := url.Parse(b.URL); err == nil {
 		port := cmp.Or(u.Port(), brokerPorts[u.Scheme])
 		b.URL = u.Scheme + "://" + net.JoinHostPort(u.Hostname(), port)
@@ -101,27 +96,15 @@ func (c Config) checkBrokers() error {
 
 // check returns the first problem of a broker, starting with the key.
 func (b Broker) check() error {
-	if err := checkBrokerURL(b.URL); err != nil {
-		return fmt.Errorf("url: %w", err)
+	if err := b.Client().Check(); err != nil {
+		return err
 	}
 	if b.Name != "" {
 		if err := ferrule.CheckID(b.Name); err != nil {
 			return fmt.Errorf("name: %w", err)
 		}
 	}
-	secure := strings.HasPrefix(b.URL, "mqtts:")
-	switch {
-	case b.Password != "" && b.PasswordFile != "":
-		return errors.New("password_file: must not be set together with password")
-	case b.User == "" && (b.Password != "" || b.PasswordFile != ""):
-		return errors.New("user: must be set if there is a password")
-	case !secure && b.CA != "":
-		return errors.New("ca: needs a url with mqtts")
-	case !secure && b.Cert != "":
-		return errors.New("cert: needs a url with mqtts")
-	case (b.Cert == "") != (b.Key == ""):
-		return errors.New("cert: must be set together with key")
-	case !slices.Contains([]string{"", AdoptNone, AdoptSensors, AdoptAll}, b.Adopt):
+	if !slices.Contains([]string{"", hass.AdoptNone, hass.AdoptSensors, hass.AdoptAll}, b.Adopt) {
 		return fmt.Errorf("adopt: must be none, sensors or all, got %q", b.Adopt)
 	}
 	for key, topic := range map[string]string{"prefix": b.Prefix, "offer": b.Offer} {
@@ -129,18 +112,8 @@ func (b Broker) check() error {
 			return fmt.Errorf("%s: %w", key, err)
 		}
 	}
-	return b.Client().Check()
-}
-
-func checkBrokerURL(text string) error {
-	u, err := url.Parse(text)
-	switch {
-	case err != nil || brokerPorts[u.Scheme] == "" || u.Hostname() == "" && u.User == nil:
-		return fmt.Errorf("must be mqtt://HOST[:PORT] or mqtts://HOST[:PORT], got %q", ferrule.MaskURL(text))
-	case u.User != nil:
-		return errors.New("must not contain a user or a password; use the keys user and password_file")
-	case strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
-		return fmt.Errorf("must end after the port, got %q", ferrule.MaskURL(text))
+	if b.Offer != "" && (!strings.Contains(b.Offer, "/") || strings.Contains(b.Offer, "//")) {
+		return fmt.Errorf("offer: must have at least two levels, such as ferrule/home, got %q", b.Offer)
 	}
 	return nil
 }

@@ -66,7 +66,7 @@ func checkBroker(ctx context.Context, b config.Broker) []Finding {
 	if err != nil {
 		return []Finding{{Check: "reach", State: Wrong, Found: fmt.Sprintf("broker %s at %s: the connection was lost at once", b.Name, b.URL), Next: "look at the log of the broker"}}
 	}
-	all := []Finding{{Check: "reach", State: Fine, Found: fmt.Sprintf("broker %s at %s accepts the login, with MQTT %s", b.Name, b.URL, map[byte]string{4: "3.1.1", 5: "5"}[conn.Version()])}}
+	all := []Finding{{Check: "reach", State: Fine, Found: fmt.Sprintf("broker %s at %s accepts the login, with MQTT %s", b.Name, b.URL, mqttclient.VersionName(conn.Version()))}}
 	if conn.Version() == 4 {
 		all[0].State, all[0].Next = Note, "use a broker with MQTT 5: with 3.1.1, calls that its rules forbid and calls to absent devices look like calls without an answer"
 	}
@@ -82,11 +82,11 @@ var rareComponents = []string{"device", "lock", "climate", "cover", "light", "up
 func mayRead(ctx context.Context, conn *mqttclient.Conn, b config.Broker) Finding {
 	for _, component := range rareComponents {
 		base := b.Prefix + "/" + component
-		topic, err := firstMessage(ctx, conn, base+"/+/config", base+"/+/+/config")
+		m, err := firstMessage(ctx, conn, base+"/+/config", base+"/+/+/config")
 		if err != nil {
 			return Finding{Check: "read", State: Wrong, Found: fmt.Sprintf("broker %s: %v", b.Name, err), Next: fmt.Sprintf("allow this user to read %s/# in the rules of the broker", b.Prefix)}
 		}
-		if topic.Topic != "" {
+		if m.Topic != "" {
 			return Finding{Check: "read", State: Fine, Found: fmt.Sprintf("broker %s has descriptions of devices under %s/", b.Name, b.Prefix)}
 		}
 	}

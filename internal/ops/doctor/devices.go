@@ -60,11 +60,13 @@ func device(dev builtin.DescribedDevice) []Finding {
 		f.Found = fmt.Sprintf("%s is online, with %d tools", dev.ID, dev.Tools)
 	case slices.Contains(absent, dev.Reason):
 		f.State, f.Found, f.Next = Note, fmt.Sprintf("%s is offline %s", dev.ID, text), fmt.Sprintf("plug it in or power it up; run `ferrule forget %s` if it is gone for good", dev.ID)
+	case dev.Protocol == "hass":
+		f.State, f.Found, f.Next = Note, fmt.Sprintf("%s is offline %s", dev.ID, text), fmt.Sprintf("check it, and Zigbee2MQTT or what else speaks for it; run `ferrule forget %s` if it is gone for good", dev.ID)
 	default:
 		f.State, f.Found, f.Next = Wrong, fmt.Sprintf("%s is offline, %s", dev.ID, text), "look up this message in docs/how-to/troubleshooting.md"
 	}
 	all := []Finding{f}
-	if dev.Unusable > 0 {
+	if dev.Unusable > 0 && dev.Trust != string(ferrule.TrustPending) {
 		all = append(all, Finding{
 			Check: "tools", About: dev.ID, State: Note, Found: fmt.Sprintf("%s has tools that cannot be used: %d", dev.ID, dev.Unusable),
 			Next: fmt.Sprintf("run `ferrule tools %s` to see why; an overlay may help", dev.ID),

@@ -3,6 +3,7 @@ package hass
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/ferrulehq/ferrule/internal/device/protocol/hass/discovery"
 	"github.com/ferrulehq/ferrule/internal/device/protocol/hass/template"
@@ -63,10 +64,11 @@ func (s *source) read(payload []byte, at uint64) bool {
 }
 
 // maxAvailability is the length of the longest payload that is read. maxSources is the
-// number of sources of a hub.
+// number of sources of a hub, and maxReaders that of one topic: each message is read by all.
 const (
 	maxAvailability = 16 << 10
 	maxSources      = 200_000
+	maxReaders      = 64
 )
 
 // available reports whether the rule holds, and why not.
@@ -99,7 +101,11 @@ func (r *rule) available() (bool, string) {
 // why returns why the rule does not hold.
 func (r *rule) why(heard []*source) string {
 	for _, s := range heard {
-		if !s.available {
+		switch {
+		case s.available:
+		case strings.HasSuffix(s.topic, "/bridge/state"):
+			return fmt.Sprintf("Zigbee2MQTT is not running, says %s", ferrule.Clean(s.topic, 128))
+		default:
 			return fmt.Sprintf("unavailable, says %s", ferrule.Clean(s.topic, 128))
 		}
 	}
@@ -159,7 +165,7 @@ func (all *sources) source(o discovery.Options, topic, value string) *source {
 	if s := all.byKey[key]; s != nil {
 		return s
 	}
-	if len(all.byKey) >= maxSources {
+	if len(all.byKey) >= maxSources || len(all.byTopic[key.topic]) >= maxReaders {
 		return &source{topic: key.topic, problem: "there are too many availability topics"}
 	}
 	s := &source{topic: key.topic, online: key.online, gone: key.gone, problem: checkState(key.topic, all.prefix)}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -26,9 +27,8 @@ type description struct {
 	// tools are sorted by name, states by topic.
 	tools  []tool
 	states []state
-	// publisher is the software that speaks for the device; name is what people call the
-	// device. Neither is proof of anything.
-	publisher, name string
+	// publisher is the software that speaks for the device, as it says itself.
+	publisher string
 }
 
 // tool is what a session needs for calls of a tool.
@@ -63,10 +63,10 @@ func describe(o *offer) *description {
 // parse returns the entities of an offer, and sets what the manifest says about the device.
 func (d *description) parse(o *offer) (parts []part) {
 	var about about
-	var disabled []string
 configs:
 	for _, c := range o.Configs {
-		m, err := discovery.Parse(discovery.Topic{Component: c.Component, NodeID: c.Node, ObjectID: c.Object}, []byte(c.Payload))
+		runtime.Gosched() // calls of other devices are more urgent
+		m, err := discovery.Parse(c.topic(), []byte(c.Payload))
 		if err != nil {
 			d.note("%s %s: %v", c.Component, c.Object, err)
 			continue
@@ -81,16 +81,11 @@ configs:
 			case len(parts) == maxEntities:
 				d.note("more than %d entities; the others are not used", maxEntities)
 				break configs
-			case removed(e):
-			case !o.Disabled && !e.Options.Bool("enabled_by_default", true):
-				disabled = append(disabled, e.ObjectID)
+			case removed(e), !o.Disabled && !e.Options.Bool("enabled_by_default", true):
 			default:
 				parts = append(parts, d.newPart(e, o))
 			}
 		}
-	}
-	if len(disabled) > 0 {
-		d.note("left out, because the publisher disables them by default: %s", strings.Join(disabled, ", "))
 	}
 	about.describe(d)
 	return parts
@@ -113,9 +108,7 @@ func (d *description) newPart(e *discovery.Entity, o *offer) part {
 	}
 	for i := range p.Tools {
 		t := &p.Tools[i]
-		if e.Options.Text("entity_category", "") == "config" {
-			t.UserOnly = !o.Settings
-		}
+		t.UserOnly = t.UserOnly && !o.Settings
 		if reason := quarantine(*t, o); reason != "" && t.Quarantine == "" {
 			t.Quarantine = reason
 		}
@@ -134,7 +127,7 @@ func (d *description) note(format string, args ...any) {
 
 // about is what the configs of a device say about it: the first that says something counts.
 type about struct {
-	maker, model, modelID, version, publisher, name string
+	maker, model, modelID, version, publisher string
 }
 
 func (a *about) add(m *discovery.Message) {
@@ -148,13 +141,12 @@ func (a *about) add(m *discovery.Message) {
 	first(&a.modelID, m.Device.ModelID)
 	first(&a.version, m.Device.Version)
 	first(&a.publisher, m.Origin.Name)
-	first(&a.name, m.Device.Name)
 }
 
 // describe puts it into the manifest, without the name: that is of one device, and the
 // manifest of all devices of a kind.
 func (a *about) describe(d *description) {
-	d.publisher, d.name = a.publisher, a.name
+	d.publisher = a.publisher
 	d.manifest.Model, d.manifest.Version, d.manifest.Platform = cmp.Or(a.modelID, a.model), a.version, a.publisher
 	text := strings.TrimSpace(a.maker + " " + a.model)
 	if a.publisher != "" {
@@ -182,7 +174,6 @@ func (d *description) addStates(parts []part) {
 		if name != s.local { // else they share their memory
 			s.Name = name
 		}
-		s.Text = "" // the manifest has it
 		if topic, ok := topics[s.Topic]; ok {
 			s.Topic = topic
 		} else {

@@ -85,22 +85,23 @@ type Hub struct {
 	conn     *mqttclient.Conn // nil while the broker is lost
 	complete bool             // all configs of this connection were read
 	devices  map[string]*device
-	byConfig map[uint64]*device       // by hash of the topic of a config
-	byID     map[uint64]*device       // by hash of an identifier
-	claims   map[uint64]*device       // by hash of a topic or root
-	refused  map[uint64]struct{}      // hashes of topics whose messages could not be used
-	tasmota  map[string]*tasmotaParts // by MAC
-	sources  sources
-	waiting  map[*device]struct{} // devices with something due
-	fresh    map[*device]struct{} // devices with configs that are not compressed
-	instance uint64               // the last Instance of any Sighting
-	sequence uint64               // the number of the last new device
-	read     uint16               // number of the current read of all configs
-	size     int                  // bytes of compressed configs
-	raw      int                  // bytes of others
-	configs  int
-	status   HubStatus // the part that is not counted elsewhere
-	wanted   []string  // availability topics to subscribe to
+	byConfig map[uint64]*device // by hash of the topic of a config
+	byID     map[uint64]*device // by hash of an identifier
+	claims   map[uint64]*device // by hash of a topic or root
+	// contested has claims that more than one device made before all were read.
+	contested map[uint64]struct{}
+	refused   map[uint64]struct{}      // hashes of topics whose messages could not be used
+	tasmota   map[string]*tasmotaParts // by MAC
+	sources   sources
+	waiting   map[*device]struct{} // devices with something due
+	fresh     map[*device]struct{} // devices with configs that are not compressed
+	instance  uint64               // the last Instance of any Sighting
+	sequence  uint64               // the number of the last new device
+	read      uint16               // number of the current read of all configs
+	size      int                  // bytes of compressed configs
+	raw       int                  // bytes of others
+	status    HubStatus            // the part that is not counted elsewhere
+	wanted    []string             // availability topics to subscribe to
 }
 
 // HubStatus is what a hub has found.
@@ -124,7 +125,7 @@ func NewHub(cfg HubConfig, client *mqttclient.Client, log *slog.Logger) *Hub {
 	return &Hub{
 		cfg: cfg, client: client, log: log, seed: maphash.MakeSeed(),
 		tasmota: make(map[string]*tasmotaParts), devices: make(map[string]*device), byConfig: make(map[uint64]*device), byID: make(map[uint64]*device),
-		claims: make(map[uint64]*device), refused: make(map[uint64]struct{}), sources: newSources(cfg.Prefix),
+		claims: make(map[uint64]*device), contested: make(map[uint64]struct{}), refused: make(map[uint64]struct{}), sources: newSources(cfg.Prefix),
 		waiting: make(map[*device]struct{}), fresh: make(map[*device]struct{}),
 	}
 }

@@ -33,6 +33,7 @@ type device struct {
 	title, area string
 	entities    int
 	commands    bool     // something can be changed with it
+	secret      bool     // it may be told or may say a code
 	rules       []rule   // different ones of its entities
 	claims      []uint64 // its places in Hub.claims
 
@@ -154,7 +155,6 @@ func (h *Hub) put(topic discovery.Topic, m *discovery.Message, k known, payload 
 		*was, d.stale = k, true
 	} else {
 		d.known = append(d.known, k)
-		h.configs++
 		h.add(d, m)
 	}
 	h.byConfig[k.key] = d
@@ -199,7 +199,6 @@ func (h *Hub) removeConfig(d *device, key uint64) {
 	d.known = slices.DeleteFunc(d.known, func(k known) bool { return k.key == key })
 	d.stale = true
 	delete(h.byConfig, key)
-	h.configs--
 	h.change(d, key, nil)
 }
 
@@ -446,7 +445,7 @@ func (h *Hub) sighting(d *device) transport.Sighting {
 		Protocols: []string{Name}, Open: h.opener(d.address),
 	}
 	if d.area != "" {
-		s.Labels = map[string]string{"area": d.area}
+		s.Claims = map[string]string{"area": d.area}
 	}
 	return s
 }

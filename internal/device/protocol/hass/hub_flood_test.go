@@ -94,7 +94,7 @@ func cpu(t *testing.T) time.Duration {
 func (w *watched) countConfigs() int {
 	w.Hub.mu.Lock()
 	defer w.Hub.mu.Unlock()
-	return w.configs
+	return len(w.byConfig)
 }
 
 func heap() uint64 {

@@ -138,7 +138,8 @@ func TestSecrets(t *testing.T) {
 	w := watch(t, broker, HubConfig{})
 	w.publish("homeassistant/alarm_control_panel/a/panel/config", `{"dev":{"ids":"a"},"stat_t":"a/state","cmd_t":"a/set","code":"1234"}`)
 	w.publish("homeassistant/text/a/wifi/config", `{"dev":{"ids":"a"},"stat_t":"a/wifi","cmd_t":"a/wifi/set","mode":"password"}`)
-	w.objects("home/a", "alarm_control_panel/a/panel", "text/a/wifi")
+	w.publish("homeassistant/text/a/admin_code/config", `{"dev":{"ids":"a"},"stat_t":"a/admin","cmd_t":"a/admin/set"}`)
+	w.objects("home/a", "alarm_control_panel/a/panel", "text/a/admin_code", "text/a/wifi")
 	s := w.available("home/a")
 	opened, err := s.Open(t.Context())
 	if err != nil {
@@ -148,18 +149,20 @@ func TestSecrets(t *testing.T) {
 	var trace strings.Builder
 	l := opened.(*link)
 	l.Observe(func(f transport.Frame) { fmt.Fprintf(&trace, "%s %s %s\n", f.Message.Channel, f.Message.Data, f.Note) })
-	if err := l.Subscribe(t.Context(), []string{"a/state", "a/wifi"}); err != nil {
+	if err := l.Subscribe(t.Context(), []string{"a/state", "a/wifi", "a/admin"}); err != nil {
 		t.Fatal(err)
 	}
 	w.say("a/wifi", "secret1234")
 	w.say("a/state", `{"pin_code":"1234"}`)
-	for range 3 {
+	w.say("a/admin", "1234")
+	for range 4 {
 		if _, err := l.Recv(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	l.Send(t.Context(), transport.Message{Channel: "a/set", Data: []byte("DISARM 1234")})
 	l.Send(t.Context(), transport.Message{Channel: "a/wifi/set", Data: []byte("secret1234")})
+	l.Send(t.Context(), transport.Message{Channel: "a/admin/set", Data: []byte("1234")})
 	if text := trace.String(); strings.Contains(text, "1234") || !strings.Contains(text, "a/wifi/set") {
 		t.Errorf("the trace is\n%s", text)
 	}

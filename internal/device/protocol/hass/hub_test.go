@@ -238,8 +238,8 @@ func TestHome(t *testing.T) {
 			}
 		}
 	}
-	if s := w.available(plugAt); s.Title != "Kettle" || s.Labels["area"] != "Kitchen" {
-		t.Errorf("the plug is called %q in %v", s.Title, s.Labels)
+	if s := w.available(plugAt); s.Title != "Kettle" || s.Claims["area"] != "Kitchen" {
+		t.Errorf("the plug is called %q in %v", s.Title, s.Claims)
 	}
 	if s := w.Status(); s.Devices != 6 || s.Entities != 8 || s.Refused != 0 || s.Note != "" {
 		t.Errorf("the status is %+v", s)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/protocol/hass/discovery"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/hass/entity"
 )
 
 // parsed is the configs of a device, read.
@@ -49,7 +50,7 @@ func (h *Hub) derive(d *device) {
 	}
 	h.sources.drop(d, d.rules)
 	h.release(d)
-	d.title, d.area, d.entities, d.commands, d.stale, d.rules = "", "", 0, false, false, nil
+	d.title, d.area, d.entities, d.commands, d.secret, d.stale, d.rules = "", "", 0, false, false, false, nil
 	for _, m := range h.parse(d, configs).messages {
 		h.add(d, m)
 	}
@@ -67,15 +68,30 @@ func (h *Hub) add(d *device, m *discovery.Message) {
 		d.entities++
 		heard, commanded := topicsOf(e)
 		d.commands = d.commands || len(commanded) > 0
+		d.secret = d.secret || entity.HasSecret(e)
 		for _, topic := range heard {
-			h.claim(d, h.hash("root", root(topic)))
+			r := root(topic)
+			if !h.isCommanded(d, r) {
+				h.claim(d, h.hash("root", r))
+			}
+			if strings.Contains(r, "/") { // one level may be that of a whole home
+				h.contest(d, h.hash("root", r))
+			}
+		}
+		for _, name := range slices.Concat(m.Device.Identifiers, []string{e.NodeID}) {
+			for _, address := range addresses(name) {
+				h.claim(d, h.hash("address", address))
+				h.contest(d, h.hash("address", address))
+			}
 		}
 		for _, topic := range commanded {
-			h.claim(d, h.hash("command", topic))
+			h.claimCommand(d, topic)
 		}
 		if r := h.sources.rule(e); len(d.rules) < maxRules && !slices.ContainsFunc(d.rules, r.equal) {
 			h.wanted = append(h.wanted, h.sources.use(d, r)...)
 			d.rules = append(d.rules, r)
+		} else {
+			h.sources.dropped = true // those that are new are not used
 		}
 	}
 }
@@ -83,32 +99,102 @@ func (h *Hub) add(d *device, m *discovery.Message) {
 // claim gives a topic to a device, unless another one has it. The first one wins: a device
 // that comes later cannot take the topics of one that the owner knows.
 func (h *Hub) claim(d *device, topic uint64) {
-	if h.claims[topic] == nil && len(d.claims) < maxClaims {
+	other := h.claims[topic]
+	if other != nil && !other.commands && d.commands && !h.complete {
+		other = nil // a sensor needs no topics to command
+	}
+	if other == nil && len(d.claims) < maxClaims {
 		h.claims[topic] = d
 		d.claims = append(d.claims, topic)
 	}
 }
 
+// contest notes that a device claims what another one has. While everything is read after a
+// start, the order means nothing: a lamp is read before a lock. Then neither may command by
+// it until the gateway is restarted.
+func (h *Hub) contest(d *device, topic uint64) {
+	other := h.claims[topic]
+	if h.complete || other == nil || other == d || !other.commands || !d.commands || len(h.contested) >= maxRefused {
+		return
+	}
+	if len(h.contested) < maxReasons {
+		h.log.Warn("two devices claim the same topic, so neither can be commanded by it", "device", d.address, "other", other.address)
+	}
+	h.contested[topic] = struct{}{}
+}
+
+// claimCommand gives a command topic to a device, unless it belongs to another one, and what
+// lies between it and the device's root: another device that says to be heard on
+// zigbee2mqtt/bath/set must not command the bath by it.
+func (h *Hub) claimCommand(d *device, topic string) {
+	command := h.hash("command", topic)
+	if h.isForeign(d, topic) {
+		h.contest(d, command)
+		return
+	}
+	h.claim(d, command)
+	var between []uint64
+	for part := parentOf(trimAspect(topic)); part != ""; part = parentOf(part) {
+		r := h.hash("root", part)
+		if h.claims[r] == d {
+			for _, r := range between {
+				h.claim(d, r)
+			}
+			return
+		}
+		between = append(between, r)
+	}
+}
+
+// isCommanded reports whether a topic, or one above it, is a command topic of another
+// device.
+func (h *Hub) isCommanded(d *device, topic string) bool {
+	for part := topic; part != ""; part = parentOf(part) {
+		if h.isOthers(d, h.hash("command", part)) {
+			return true
+		}
+	}
+	return false
+}
+
+// isOthers reports whether another device has a topic, or wants it just as well.
+func (h *Hub) isOthers(d *device, topic uint64) bool {
+	other := h.claims[topic]
+	_, contested := h.contested[topic]
+	return contested || other != nil && other != d
+}
+
 // release gives up the topics of a device.
 func (h *Hub) release(d *device) {
 	for _, topic := range d.claims {
-		delete(h.claims, topic)
+		if h.claims[topic] == d {
+			delete(h.claims, topic)
+		}
 	}
 	d.claims = d.claims[:0]
 }
 
-// isForeign reports whether a command topic belongs to another device: it had the topic
-// first, or it is heard on the nearest topic above.
+// isForeign reports whether a command topic belongs to another device: it had the topic, or
+// one above it, first; or its address is in the topic; or it is heard on the nearest topic
+// above.
 func (h *Hub) isForeign(d *device, topic string) bool {
-	if other := h.claims[h.hash("command", topic)]; other != nil && other != d {
+	if h.isCommanded(d, topic) {
 		return true
 	}
-	for part := trimAspect(topic); part != ""; part = parentOf(part) {
-		if other := h.claims[h.hash("root", part)]; other != nil {
-			return other != d
+	for _, address := range addresses(topic) {
+		if h.isOthers(d, h.hash("address", address)) {
+			return true
 		}
 	}
-	return false
+	var nearest *device
+	for part := trimAspect(topic); part != ""; part = parentOf(part) {
+		r := h.hash("root", part)
+		if _, contested := h.contested[r]; contested {
+			return true
+		}
+		nearest = cmp.Or(nearest, h.claims[r])
+	}
+	return nearest != nil && nearest != d
 }
 
 // isForeignState reports whether another device is heard on a topic and was first.
@@ -136,8 +222,8 @@ func set[V any](m *map[string]V, key string, value V) {
 	(*m)[key] = value
 }
 
-// describe judges all topics of a device.
-func (h *Hub) describe(d *device, p parsed) *terms {
+// termsOf judges all topics of a device.
+func (h *Hub) termsOf(d *device, p parsed) *terms {
 	out := &terms{
 		offer: offer{
 			Configs: p.configs, Settings: h.cfg.Settings, Disabled: h.cfg.Disabled, Prefix: h.cfg.Prefix, Topics: make(map[string]string),
@@ -158,16 +244,17 @@ func (h *Hub) describe(d *device, p parsed) *terms {
 			}
 			for _, topic := range heard {
 				reason := checkState(topic, h.cfg.Prefix)
-				if foreign := h.isForeignState(d, topic); foreign && reason == "" && d.commands {
-					// Its commands would be confirmed by what another device says.
-					reason = "another device is heard on it"
+				if reason == "" {
+					reason = h.judgeState(d, topic)
+				}
+				if reason == heardForeign {
 					out.offer.Foreign = append(out.offer.Foreign, topic)
 				}
 				if reason != "" {
 					set(&out.refused, topic, reason)
 				}
 			}
-			if hasSecret(e) {
+			if entity.HasSecret(e) {
 				for _, topic := range append(heard, commanded...) {
 					set(&out.secret, topic, true)
 				}
@@ -189,6 +276,31 @@ func (h *Hub) describe(d *device, p parsed) *terms {
 	slices.Sort(out.offer.Foreign)
 	out.offer.Foreign = slices.Compact(out.offer.Foreign)
 	return out
+}
+
+// The reasons for which a state topic is not subscribed to.
+const (
+	heardForeign = "another device is heard on it"
+	heardSecret  = "another device may be told or may say a code on it"
+)
+
+// judgeState returns why a device may not be heard on a topic; empty if it may. Sensors may
+// be heard on topics of other devices, but not where codes are: everybody may read a sensor.
+func (h *Hub) judgeState(d *device, topic string) string {
+	if h.isForeignState(d, topic) && d.commands {
+		return heardForeign // its commands would be confirmed by what another device says
+	}
+	var nearest *device
+	for part := topic; part != ""; part = parentOf(part) {
+		if other := h.claims[h.hash("command", part)]; other != nil && other != d && other.secret {
+			return heardSecret
+		}
+		nearest = cmp.Or(nearest, h.claims[h.hash("root", trimAspect(part))])
+	}
+	if nearest != nil && nearest != d && nearest.secret {
+		return heardSecret
+	}
+	return ""
 }
 
 // judge returns why a device may not use a command topic; empty if it may.
@@ -235,16 +347,4 @@ func (h *Hub) territory(d *device, p parsed) *territory {
 		}
 	}
 	return own
-}
-
-// hasSecret reports whether what an entity is told or says may be a secret, such as the
-// code of a lock.
-func hasSecret(e *discovery.Entity) bool {
-	switch e.Component {
-	case "lock", "alarm_control_panel":
-		return true
-	case "text":
-		return e.Options.Text("mode", "") == "password"
-	}
-	return false
 }

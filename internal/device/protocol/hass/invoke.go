@@ -33,7 +33,7 @@ func (s *Session) Invoke(ctx context.Context, call *ferrule.Call) (*ferrule.Resu
 		return nil, ferrule.Errorf(ferrule.Offline, "the connection has ended: %w", err)
 	}
 	if call.Operation != ferrule.CallTool {
-		return nil, ferrule.Errorf(ferrule.Refused, "%s has only tools", call.Device)
+		return nil, ferrule.Errorf(ferrule.Refused, "%s offers tools only", call.Device)
 	}
 	args, err := arguments(call)
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *Session) Invoke(ctx context.Context, call *ferrule.Call) (*ferrule.Resu
 		return nil, ferrule.Errorf(ferrule.Invalid, "invalid arguments for %s: %w", t.name, err)
 	}
 	if len(command.Publish) == 0 {
-		return nil, ferrule.Errorf(ferrule.Invalid, "these arguments change nothing")
+		return nil, ferrule.Errorf(ferrule.Invalid, "these arguments change nothing; give at least one value to set")
 	}
 	select {
 	case s.invoking <- struct{}{}:
@@ -224,7 +224,7 @@ func (s *Session) conclude(call *ferrule.Call, w *waiting, broken error) (*ferru
 	now, t := time.Since(s.began), w.tally()
 	values, silent := s.values(w, now)
 	publisher := cmp.Or(s.publisher, "the device's publisher")
-	by := publisher + " reports it; that is not proof that the device moved"
+	by := publisher + " reports it; that is not proof that the device obeyed"
 	switch {
 	case broken == nil && s.crowded && w.long() && w.until() > now:
 		return outcome(false, "", values, "sent, but another call came before the device had finished")
@@ -236,6 +236,8 @@ func (s *Session) conclude(call *ferrule.Call, w *waiting, broken error) (*ferru
 		return outcome(false, "", values, publisher+" reports another value than asked for: the device limits it, or somebody else changed it")
 	case t.silent > 0:
 		return outcome(false, "", values, "nothing was reported about "+strings.Join(silent, ", "))
+	case w.moving(now) && broken != nil:
+		return outcome(false, "", values, "it was still changing when the connection broke: "+broken.Error())
 	case w.moving(now):
 		return outcome(false, "", values, "it was still changing when the time was up")
 	case t.met == 0:

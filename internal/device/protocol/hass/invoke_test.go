@@ -3,6 +3,7 @@ package hass
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -190,7 +191,8 @@ func TestCancelled(t *testing.T) {
 
 func TestLinkEnds(t *testing.T) {
 	bubble(t, plug, nil, func(t *testing.T, r *rig) {
-		broken := errors.New("the broker is gone")
+		// A broker that is too slow is the end, too, although its error is a deadline.
+		broken := fmt.Errorf("the broker has not confirmed the message: %w", context.DeadlineExceeded)
 		time.AfterFunc(time.Second, func() { r.link.fail(broken) })
 		r.fails("relay", `{"on":true}`, ferrule.Unanswered, true)
 		if err := <-r.ran; !errors.Is(err, broken) {

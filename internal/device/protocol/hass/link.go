@@ -104,7 +104,7 @@ func (h *Hub) open(address string) (transport.Link, error) {
 		return nil, err
 	}
 	l := &link{hub: h, conn: h.conn, address: address, ready: make(chan struct{}, 1)}
-	l.terms = h.describe(d, h.parse(d, configs))
+	l.terms = h.termsOf(d, h.parse(d, configs))
 	data, err := json.Marshal(&l.terms.offer)
 	if err != nil {
 		return nil, err

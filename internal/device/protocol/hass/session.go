@@ -72,7 +72,7 @@ func (s *Session) Run(ctx context.Context) error {
 		switch {
 		case err == nil:
 			s.hear(m, time.Now())
-		case errors.Is(err, transport.ErrTooLong), errors.Is(err, context.DeadlineExceeded):
+		case errors.Is(err, transport.ErrTooLong), err == errDue:
 		default:
 			s.finish(err)
 			if ctx.Err() != nil {
@@ -83,11 +83,19 @@ func (s *Session) Run(ctx context.Context) error {
 	}
 }
 
-// recvUntil returns the next message. It stops at the given time.
+// errDue is the error of recvUntil at the given time. A link that ended because a broker did
+// not confirm a message in time has a deadline in its error, too.
+var errDue = errors.New("a state is due")
+
+// recvUntil returns the next message. It returns errDue at the given time.
 func (s *Session) recvUntil(until time.Time) (transport.Message, error) {
 	ctx, cancel := context.WithDeadline(context.Background(), until)
 	defer cancel()
-	return s.link.Recv(ctx)
+	m, err := s.link.Recv(ctx)
+	if err != nil && ctx.Err() != nil {
+		return m, errDue
+	}
+	return m, err
 }
 
 // finish closes the link, and waits for the end of the call under way.

@@ -269,7 +269,7 @@ func (s *Session) readState(args map[string]any) (*ferrule.Result, error) {
 	values := s.readings(names)
 	for _, name := range names {
 		if _, ok := values[name]; !ok {
-			return nil, ferrule.Errorf(ferrule.Invalid, "it has no value %q", ferrule.Clean(name, ferrule.MaxSignal)).
+			return nil, ferrule.Errorf(ferrule.Invalid, "unknown value %q", ferrule.Clean(name, ferrule.MaxSignal)).
 				WithHint("call %s without arguments to see all values", toolState)
 		}
 	}

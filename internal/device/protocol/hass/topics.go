@@ -1,6 +1,7 @@
 package hass
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -110,10 +111,11 @@ func isReadTopic(key string) bool {
 // topicsOf returns the topics that an entity is heard on and those that it is commanded
 // by, each sorted. Those for availability are not among them.
 func topicsOf(e *discovery.Entity) (heard, commanded []string) {
-	for key, value := range e.Options {
-		topic, ok := value.(string)
+	const other = "\x00" // a list, an object or null
+	for key := range e.Options {
+		topic := e.Options.Text(key, other) // 5 is a topic, too, for those who send
 		switch {
-		case !ok || !strings.HasSuffix(key, "topic") || key == "availability_topic" || key == "json_attributes_topic":
+		case topic == other || !strings.HasSuffix(key, "topic") || key == "availability_topic" || key == "json_attributes_topic":
 		case isReadTopic(key):
 			heard = append(heard, topic)
 		default:
@@ -160,6 +162,12 @@ func trimAspect(topic string) string {
 func within(topic, root string) bool {
 	return root != "" && (topic == root || strings.HasPrefix(topic, root) && topic[len(root)] == '/')
 }
+
+// eui64 matches the address of a Zigbee device. Zigbee2MQTT takes it in place of the name.
+var eui64 = regexp.MustCompile(`0x[0-9a-f]{16}`)
+
+// addresses returns the addresses of Zigbee devices in a text.
+func addresses(text string) []string { return eui64.FindAllString(strings.ToLower(text), -1) }
 
 // territory is what is known about the topics of one device.
 type territory struct {

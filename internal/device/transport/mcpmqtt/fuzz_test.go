@@ -21,7 +21,7 @@ func FuzzPresence(f *testing.F) {
 		c.hear(mqttclient.Message{Topic: "$mcp-server/presence/lamp/light/rgb", Payload: Online("light/rgb", ""), Retained: true})
 		c.hear(mqttclient.Message{Topic: topic, Payload: payload, Retained: retained})
 		for _, s := range c.sightings() {
-			id, ok := strings.CutPrefix(s.Address, "b/")
+			id, ok := strings.CutPrefix(s.Address, "mcp:b/")
 			if err := (Server{ID: id, Name: s.Title}).Check(); !ok || err != nil || s.Instance == 0 {
 				t.Errorf("%q: %+v: %v", topic, s, err)
 			}

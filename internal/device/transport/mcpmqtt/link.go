@@ -47,7 +47,7 @@ type link struct {
 // open connects to the broker for a session.
 func (c *Connector) open(ctx context.Context, s Server) (transport.Link, error) {
 	l := &link{
-		server: s, address: c.cfg.Broker + "/" + s.ID, id: "ferrule-" + rand.Text()[:12],
+		server: s, address: c.address(s.ID), id: "ferrule-" + rand.Text()[:12],
 		in: make(chan transport.Message, maxQueue), ended: make(chan struct{}),
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)

@@ -28,7 +28,7 @@ import (
 
 // Config is one broker.
 type Config struct {
-	// Broker is its name. It starts the addresses of the servers.
+	// Broker is its name, which is part of the addresses of the servers.
 	Broker string
 	// Local reports that the broker is on this machine.
 	Local bool
@@ -267,6 +267,10 @@ func (c *Connector) dropUnconfirmed() {
 	c.notify()
 }
 
+// address returns the address of a server. A device that describes itself on the broker can
+// have any identifier, so the address must not begin as those of such devices do.
+func (c *Connector) address(id string) string { return "mcp:" + c.cfg.Broker + "/" + id }
+
 // sightings returns all servers.
 func (c *Connector) sightings() []transport.Sighting {
 	c.mu.Lock()
@@ -275,7 +279,7 @@ func (c *Connector) sightings() []transport.Sighting {
 	for id, s := range c.servers {
 		at := Server{ID: id, Name: s.names[0]}
 		sighting := transport.Sighting{
-			Address: c.cfg.Broker + "/" + id, Local: c.cfg.Local, Instance: s.instance, Transport: mqttclient.Name, Title: at.Name,
+			Address: c.address(id), Local: c.cfg.Local, Instance: s.instance, Transport: mqttclient.Name, Title: at.Name,
 			Adopted: c.cfg.Adopt, Protocols: c.cfg.Protocols,
 			Open: func(ctx context.Context) (transport.Link, error) { return c.open(ctx, at) },
 		}

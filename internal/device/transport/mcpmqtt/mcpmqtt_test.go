@@ -136,7 +136,7 @@ func TestLink(t *testing.T) {
 		number++
 		peer := newPeer(t, b, mcpmqtt.Server{ID: fmt.Sprintf("peer-%d", number), Name: "a/lamp"})
 		all := w.until(t, "the server", func(all []transport.Sighting) bool {
-			return len(all) == 1 && all[0].Address == "home/"+peer.server.ID
+			return len(all) == 1 && all[0].Address == "mcp:home/"+peer.server.ID
 		})
 		link, err := all[0].Open(t.Context())
 		if err != nil {
@@ -178,7 +178,7 @@ func TestPresence(t *testing.T) {
 	two := func(all []transport.Sighting) bool { return len(all) == 2 }
 	all := w.until(t, "two servers", two)
 	for i, s := range all {
-		if want := fmt.Sprintf("home/lamp-%d", i+1); s.Address != want || s.Title != "light/rgb" || s.Adopted || !s.Local || s.Absent != "" {
+		if want := fmt.Sprintf("mcp:home/lamp-%d", i+1); s.Address != want || s.Title != "light/rgb" || s.Adopted || !s.Local || s.Absent != "" {
 			t.Errorf("got %+v, want %s", s, want)
 		}
 	}
@@ -270,6 +270,30 @@ func answerOld(conn net.Conn) {
 	}
 	conn.Write([]byte{0x20, 2, 0, 0})
 	io.Copy(io.Discard, conn)
+}
+
+// TestQuirks: a server like one with the C SDK of EMQX, whose messages have no user
+// properties, is a device. Its wrong parts do not hide the others.
+func TestQuirks(t *testing.T) {
+	b := mosquitto.Start(t, mosquitto.Options{})
+	peer := newPeer(t, b, mcpmqtt.Server{ID: "esp", Name: "board/esp"})
+	peer.bare, peer.results = true, quirkyResults
+	w := watch(t, b, nil)
+	all := w.until(t, "the server", func(all []transport.Sighting) bool { return len(all) == 1 })
+	link, err := all[0].Open(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer link.Close()
+	go peer.serve(t)
+	defer peer.Close()
+	_, manifest, err := mcp.New(mcp.Parts{}).Greet(t.Context(), link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(manifest.Tools) != 2 || len(manifest.Resources) != 0 {
+		t.Errorf("got %+v", manifest)
+	}
 }
 
 // TestGreet: the protocol greets a server, which gets initialize once on its control topic,

@@ -20,6 +20,8 @@ import (
 // peer is a server on the broker. It serves one client.
 type peer struct {
 	server  mcpmqtt.Server
+	bare    bool // its messages have no user properties
+	results map[string]string
 	conn    *mqttclient.Conn
 	stop    func()
 	control chan mqttclient.Message
@@ -31,7 +33,7 @@ type peer struct {
 
 func newPeer(t *testing.T, b *mosquitto.Broker, s mcpmqtt.Server) *peer {
 	t.Helper()
-	p := &peer{server: s, control: make(chan mqttclient.Message, 8), in: make(chan mqttclient.Message, 4096), closed: make(chan struct{})}
+	p := &peer{server: s, results: lampResults, control: make(chan mqttclient.Message, 8), in: make(chan mqttclient.Message, 4096), closed: make(chan struct{})}
 	p.conn, p.stop = connect(t, b, s.ID, &mqttclient.Publication{Topic: s.Presence(), Retain: true})
 	p.subscribe(t, func(m mqttclient.Message) { p.control <- m }, s.Control())
 	retain(t, b)(s.Presence(), online)
@@ -61,9 +63,11 @@ func (p *peer) accept(t *testing.T) mqttclient.Message {
 
 // Send implements transporttest.Peer.
 func (p *peer) Send(m transport.Message) error {
-	return p.conn.Publish(context.Background(), mqttclient.Publication{
-		Topic: p.server.RPC(p.client), Payload: m.Data, QoS: 1, Properties: mcpmqtt.PublishProperties(mcpmqtt.TypeServer, p.server.ID),
-	})
+	out := mqttclient.Publication{Topic: p.server.RPC(p.client), Payload: m.Data, QoS: 1}
+	if !p.bare {
+		out.Properties = mcpmqtt.PublishProperties(mcpmqtt.TypeServer, p.server.ID)
+	}
+	return p.conn.Publish(context.Background(), out)
 }
 
 // Recv implements transporttest.Peer.
@@ -84,6 +88,21 @@ func (p *peer) Close() error {
 		close(p.closed)
 	})
 	return nil
+}
+
+// lampResults are the results of a lamp.
+var lampResults = map[string]string{
+	"initialize": `{"protocolVersion":"2024-11-05","capabilities":{"tools":{}},"serverInfo":{"name":"lamp","version":"1"}}`,
+	"tools/list": `{"tools":[{"name":"on","inputSchema":{"type":"object"}}]}`,
+	"tools/call": `{"content":[{"type":"text","text":"it is on"}]}`,
+}
+
+// quirkyResults are those of a server with the C SDK of EMQX.
+var quirkyResults = map[string]string{
+	"initialize":               `{"protocolVersion":"2024-11-05","capabilities":{"tools":{"listChanged":false},"resources":{"listChanged":false,"subscribe":false}},"serverInfo":{"name":"mcp","version":"0.0.1"}}`,
+	"tools/list":               `{"tools":[{"name":"volume","description":"v","inputSchema":{"type":"object","properties":{"level":{"type":"integer","description":"l"}}}},{"name":"light","description":"x","inputSchema":{"type":"object","properties":{"on":{"type":true,"description":"o"}}}}]}`,
+	"resources/list":           `{"contents":[{"uri":"a://b","name":"b"}]}`,
+	"resources/templates/list": `{"resourceTemplates":[]}`,
 }
 
 // serve answers as a server of the version 2024-11-05 with one tool, until Close.
@@ -110,11 +129,7 @@ func (p *peer) answer(t *testing.T, data []byte) {
 	if m.ID == nil {
 		return
 	}
-	result := map[string]string{
-		"initialize": `{"protocolVersion":"2024-11-05","capabilities":{"tools":{}},"serverInfo":{"name":"lamp","version":"1"}}`,
-		"tools/list": `{"tools":[{"name":"on","inputSchema":{"type":"object"}}]}`,
-		"tools/call": `{"content":[{"type":"text","text":"it is on"}]}`,
-	}[m.Method]
+	result := p.results[m.Method]
 	if result == "" {
 		t.Errorf("unexpected request %s", data)
 	}

@@ -82,7 +82,7 @@ func (c *Client) Run(ctx context.Context) error {
 
 // serve hands a connection to the callers of Connect until it is lost. It returns why.
 func (c *Client) serve(ctx context.Context, conn *Conn) error {
-	c.log.Info("connected to the broker", "url", c.cfg.URL, "version", versionName(conn.Version()))
+	c.log.Info("connected to the broker", "url", c.cfg.URL, "version", VersionName(conn.Version()))
 	c.set(conn, State{Connected: true, Version: conn.Version()})
 	select {
 	case <-conn.Done():
@@ -158,7 +158,8 @@ func (c *Client) Changed() <-chan struct{} {
 	return c.changed
 }
 
-func versionName(version byte) string {
+// VersionName returns what people call a version: 3.1.1 or 5.
+func VersionName(version byte) string {
 	if version == version4 {
 		return "3.1.1"
 	}

@@ -82,14 +82,12 @@ func (c Config) Check() error {
 // endpoint returns host and port of the broker, and whether to use TLS.
 func (c Config) endpoint() (secure bool, address string, err error) {
 	u, err := url.Parse(c.URL)
-	const form = "must be mqtt://HOST[:PORT] or mqtts://HOST[:PORT]"
 	switch {
-	case err != nil, u.Scheme != "mqtt" && u.Scheme != "mqtts", u.Hostname() == "":
-		return false, "", errors.New(form) // the text may contain a password
-	case u.User != nil:
+	case err == nil && u.User != nil:
 		return false, "", errors.New("must not contain a user or a password: set user and password_file")
-	case u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "":
-		return false, "", errors.New(form)
+	case err != nil, u.Scheme != "mqtt" && u.Scheme != "mqtts", u.Hostname() == "",
+		u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "":
+		return false, "", fmt.Errorf("must be mqtt://HOST[:PORT] or mqtts://HOST[:PORT], got %q", ferrule.MaskURL(c.URL))
 	}
 	secure = u.Scheme == "mqtts"
 	port := u.Port()

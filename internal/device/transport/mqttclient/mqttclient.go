@@ -1,5 +1,5 @@
-// Package mqttclient is one connection to an MQTT broker, for everything that the gateway
-// does there. A broker is a hub: one connection, many devices.
+// Package mqttclient is a connection to an MQTT broker. Several users can share one, since a
+// broker is a hub: one connection, many devices.
 //
 //	Client.Run --> connect (MQTT 5, else 3.1.1) --> Conn --Subscribe--> fn(Message)
 //	    ^                                            |  <--Publish---

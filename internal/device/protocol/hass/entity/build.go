@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,11 +41,31 @@ func newBuilder(e *discovery.Entity) *builder {
 	if b.name == "" {
 		b.name = toolName(e.Component)
 	}
-	b.label = "the " + strings.ReplaceAll(b.name, "_", " ")
-	onOff := e.Component == "switch" || e.Component == "binary_sensor"
-	b.secret = secretName(b.name) && !onOff || e.Options.Text("mode", "") == "password"
-	b.out.Disabled = !e.Options.Bool("enabled_by_default", true)
+	b.label = label(b.Component, b.name)
+	b.secret = isSecret(e)
 	return b
+}
+
+// label returns what a text calls an entity, for example "the lock" or "the switch kettle".
+func label(component, name string) string {
+	what := strings.ReplaceAll(component, "_", " ")
+	name = strings.ReplaceAll(name, "_", " ")
+	switch {
+	case component == "climate" && name == what:
+		return "the thermostat"
+	case strings.Contains(name, what) || slices.Contains(values, component):
+		return "the " + name
+	}
+	return "the " + what + " " + name
+}
+
+// values are components that are only a value of a device.
+var values = []string{"number", "select", "text", "date", "time", "datetime", "update", "notify", "infrared"}
+
+// isSecret reports whether the value of an entity opens something, as its name or mode says.
+func isSecret(e *discovery.Entity) bool {
+	onOff := e.Component == "switch" || e.Component == "binary_sensor"
+	return secretName(toolName(ownPart(e))) && !onOff || e.Options.Text("mode", "") == "password"
 }
 
 // ownPart returns the object ID without the node ID in front of it, which some publishers
@@ -76,6 +97,12 @@ func toolName(s string) string {
 
 // secrets matches names of values that open something.
 var secrets = regexp.MustCompile(`(?i)pin_?code|pass_?(word|code|phrase)|(^|_)(user|admin|master|action|access|door|lock|unlock|entry|alarm|pairing|key)_?codes?(_|$)|(^|_)(pin|credential|secret|wifi_config)s?(_?\d+)?$`)
+
+// HasSecret reports whether what an entity is told or says may be a secret, such as the
+// code of a lock.
+func HasSecret(e *discovery.Entity) bool {
+	return e.Component == "lock" || e.Component == "alarm_control_panel" || isSecret(e)
+}
 
 // secretName reports whether the value of something with this name is kept secret.
 func secretName(name string) bool { return secrets.MatchString(name) }
@@ -150,9 +177,19 @@ func (s *sender) payload(value any, more template.Vars) (Publication, error) {
 	}
 	vars := template.Vars{"value": value}
 	maps.Copy(vars, more)
+	vars, harmless := split(vars)
 	text, err := s.template.Render(vars)
 	if err != nil {
 		return Publication{}, errTemplate
+	}
+	if harmless != nil {
+		expected, err := s.template.Render(harmless)
+		if err != nil {
+			return Publication{}, errTemplate
+		}
+		if err := checkForm(text, expected); err != nil {
+			return Publication{}, err
+		}
 	}
 	return Publication{Topic: s.topic, Payload: []byte(text)}, nil
 }
@@ -219,9 +256,6 @@ func (b *builder) stateFrom(s State, topic, text string) string {
 		s.Template = t
 	}
 	s.Name, s.Topic = b.stateName(s.Name), topic
-	if s.Text == "" {
-		s.Text = strings.ReplaceAll(s.Name, "_", " ")
-	}
 	if b.secret {
 		s.Secret, s.Signal = true, false
 	}

@@ -23,9 +23,6 @@ type Described struct {
 	// Notes say what was left out and why; everything of an entity is a tool, a state or
 	// in a note.
 	Notes []string
-	// Disabled reports that the publisher does not enable the entity by default. The caller
-	// leaves it out unless the owner asks for it.
-	Disabled bool
 }
 
 // Tool is a tool of an entity.
@@ -72,9 +69,8 @@ type Expectation struct {
 
 // State is something that an entity says on a topic.
 type State struct {
-	// Name is unique within the device. Text describes it to people.
-	Name, Text string
-	Topic      string
+	Name  string // unique within the device
+	Topic string
 	// Template extracts the value; nil for the payload itself.
 	Template *template.Template
 	// Convert turns the rendered text into a value; false to ignore it (for example an

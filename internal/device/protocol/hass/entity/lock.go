@@ -55,7 +55,7 @@ func codeArg(pattern string) property {
 // codeVars are the variables of a template for a code. Without one, it is None.
 func codeVars(args map[string]any) template.Vars {
 	if code, given := argText(args, "code"); given {
-		return template.Vars{"code": code}
+		return template.Vars{"code": free(code)}
 	}
 	return template.Vars{"code": nil}
 }

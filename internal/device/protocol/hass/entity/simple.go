@@ -122,7 +122,7 @@ func (b *builder) text() {
 // textOf is the value of a setter whose argument is published as it is.
 func textOf(args map[string]any) (any, Value) {
 	text, _ := argText(args, "value")
-	return text, textValue(text)
+	return free(text), textValue(text)
 }
 
 // The patterns of dates and times. The device knows how many days a month has.
@@ -188,7 +188,7 @@ func (b *builder) message(verb, text string, longest int) {
 		verb: verb, text: text, args: []property{textArg("message", "", 1, longest, "")}, senders: []*sender{s},
 		command: func(args map[string]any) (Command, error) {
 			message, _ := argText(args, "message")
-			return single(s, message, nil, nil)
+			return single(s, free(message), nil, nil)
 		},
 	})
 }

@@ -157,7 +157,7 @@ func TestToolNames(t *testing.T) {
 		{"switch", "-", `{"command_topic":"c","device_class":"a.b"}`, "switch switch.set"},
 		{"button", strings.Repeat("x", 99), `{"command_topic":"c","device_class":"restart"}`, strings.Repeat("x", 48) + " button.restart.press"},
 		{"update", "update", `{"command_topic":"c","payload_install":"x","entity_category":"config"}`, "update_install update.install user only"},
-		{"number", "n", `{"command_topic":"c","enabled_by_default":false,"entity_category":"diagnostic"}`, "n number.set disabled"},
+		{"number", "n", `{"command_topic":"c","enabled_by_default":false,"entity_category":"diagnostic"}`, "n number.set"},
 		{"text", "wifi", `{"command_topic":"c","mode":"password"}`, "wifi text.set [value]"},
 		{"text", "admin_code", `{"command_topic":"c"}`, "admin_code text.set [value]"},
 	} {
@@ -170,9 +170,6 @@ func TestToolNames(t *testing.T) {
 		got := tool.Name + " " + tool.Class
 		if tool.UserOnly {
 			got += " user only"
-		}
-		if d.Disabled {
-			got += " disabled"
 		}
 		if len(tool.Secrets) > 0 {
 			got += fmt.Sprint(" ", tool.Secrets)

@@ -128,6 +128,8 @@ func print(value any) string {
 	switch v := value.(type) {
 	case string:
 		return v
+	case free:
+		return string(v)
 	case float64:
 		return formatNumber(v)
 	}
