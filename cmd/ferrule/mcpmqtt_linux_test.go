@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
-	"github.com/ferrulehq/ferrule/internal/mqttclient/mcptopics"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
 	"github.com/ferrulehq/ferrule/internal/testenv/mcpmqtt"
@@ -105,7 +104,7 @@ func TestEMQXServer(t *testing.T) {
 		eventually(t, 30*time.Second, "online or not", func() bool { return (g.device("demo-calc").State == ferrule.StateOnline) == want })
 	}
 	for _, end := range []func(*mcpmqtt.Peer){(*mcpmqtt.Peer).Leave, (*mcpmqtt.Peer).Kill, (*mcpmqtt.Peer).Kill} {
-		server := mcptopics.Server(t, broker.Address, "calc-1", "demo/calc")
+		server := mcpmqtt.Server(t, broker.Address, "calc-1", "demo/calc")
 		online(true)
 		sum, err := g.call("demo-calc", "add", `{"a":2,"b":40}`, 0)
 		if err != nil || !strings.Contains(sum, "42") {

@@ -1,5 +1,3 @@
-//go:build unix
-
 // Package mosquitto runs a real Mosquitto broker for tests.
 package mosquitto
 
@@ -10,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -107,13 +104,6 @@ func (b *Broker) Kill() {
 	b.cmd.Process.Kill()
 	<-b.done
 }
-
-// Pause stops the process, which keeps its connections open and answers nothing, until
-// Resume is called.
-func (b *Broker) Pause() { b.cmd.Process.Signal(syscall.SIGSTOP) }
-
-// Resume ends Pause.
-func (b *Broker) Resume() { b.cmd.Process.Signal(syscall.SIGCONT) }
 
 func (b *Broker) start(t testing.TB, program string) {
 	t.Helper()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -64,6 +65,7 @@ func (d *description) parse(o *offer) (parts []part) {
 	var about about
 configs:
 	for _, c := range o.Configs {
+		runtime.Gosched() // calls of other devices are more urgent
 		m, err := discovery.Parse(c.topic(), []byte(c.Payload))
 		if err != nil {
 			d.note("%s %s: %v", c.Component, c.Object, err)

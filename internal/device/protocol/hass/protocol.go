@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/protocol"
@@ -16,6 +17,10 @@ type Protocol struct{}
 
 // New returns the protocol.
 func New() *Protocol { return &Protocol{} }
+
+// describing limits how many devices are described at a time. Thousands may appear at
+// once, and other devices must be served meanwhile.
+var describing = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
 
 // offerWait is the time for the link to pass the offer. The hub has it already.
 const offerWait = 5 * time.Second
@@ -30,7 +35,13 @@ func (p *Protocol) Greet(ctx context.Context, link transport.Link) (protocol.Ses
 	if err != nil {
 		return nil, nil, err
 	}
+	select {
+	case describing <- struct{}{}:
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	}
 	d := describe(o)
+	<-describing
 	if topics := d.topics(); len(topics) > 0 {
 		if err := subscriber.Subscribe(ctx, topics); err != nil {
 			return nil, nil, fmt.Errorf("subscribing to states: %w", err)
