@@ -179,7 +179,9 @@ func (r *broker) run(ctx context.Context, parts []func(context.Context) error, l
 func (r *broker) remember(report func(string, []transport.Sighting)) func(string, []transport.Sighting) {
 	return func(group string, all []transport.Sighting) {
 		for i := range all {
-			all[i].Hub = r.cfg.Name
+			if !all[i].Doubted {
+				all[i].Hub = r.cfg.Name
+			}
 		}
 		r.mu.Lock()
 		if r.groups[group] = true; len(all) == 0 {
@@ -231,7 +233,16 @@ func (r *broker) problem() string {
 	if r.offer != nil {
 		offered = r.offer.Problem()
 	}
-	return cmp.Or(r.hub.Status().Note, r.mcp.Problem(), offered)
+	found := r.hub.Status()
+	return cmp.Or(found.Note, r.mcp.Problem(), offered, unusable(found))
+}
+
+// unusable says how many discovery messages describe nothing, with the first as an example.
+func unusable(found hass.HubStatus) string {
+	if found.Refused == 0 || len(found.Reasons) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("has %d discovery messages that cannot be used, for example %s", found.Refused, found.Reasons[0])
 }
 
 // settle waits until what the connected brokers have kept was read, so that their devices

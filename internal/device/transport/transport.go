@@ -132,6 +132,9 @@ type Sighting struct {
 	// Announced is set if an unverified announcement says where the peer is. Anybody on
 	// the network can announce any peer anywhere.
 	Announced *Announced
+	// Doubted reports that the peer claims to be another one that is known. No decision about
+	// others counts for it.
+	Doubted bool
 	// Protocols are the protocols to try, best first.
 	Protocols []string
 	// Open returns a Link to the peer. It is called by one goroutine at a time, and

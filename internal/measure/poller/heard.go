@@ -48,9 +48,15 @@ type heardDevice struct {
 	lost    time.Time // when it was last disconnected; zero if never
 	signals map[string]heardSignal
 	// recorded has the time of the last sample of an earlier run, for signals that were
-	// not heard since; nil until it is read.
+	// not heard since; nil until it is read. Until then resuming is set, and readings are
+	// held: the last sample must not be one of them.
 	recorded map[string]time.Time
+	resuming bool
+	held     []ferrule.Reading
 }
+
+// maxHeld limits the readings of a device that wait until earlier samples are read.
+const maxHeld = 64
 
 // heardSignal is what was last heard of a signal.
 type heardSignal struct {
@@ -113,7 +119,7 @@ func (h *Heard) Report(device string, at time.Time, measured []ferrule.Measureme
 	if d == nil {
 		d = &heardDevice{active: true, signals: make(map[string]heardSignal)}
 		h.devices[device] = d
-		h.resume(device)
+		h.resume(device, d)
 	}
 	var batches []ferrule.SampleBatch
 	for i := range measured {
@@ -172,29 +178,39 @@ func gapSince(last, now time.Time) []ferrule.Gap {
 func (h *Heard) publish(device string, d *heardDevice, at time.Time, batches []ferrule.SampleBatch) {
 	for part := range slices.Chunk(batches, ferrule.MaxBatches) {
 		reading := ferrule.Reading{Device: device, Node: h.parts.Node, Poll: heardPoll, Time: at, Batches: part}
-		err := reading.Check()
-		if err == nil && h.parts.Publish(reading) {
+		if d.resuming && len(d.held) < maxHeld {
+			d.held = append(d.held, reading)
 			continue
 		}
-		for _, b := range part {
-			if n, known := d.signals[b.Signal]; known {
-				n.dropped, n.recorded = true, time.Time{}
-				d.signals[b.Signal] = n
-			}
+		h.publishReading(d, reading)
+	}
+}
+
+// publishReading publishes one reading. It is called with mu held.
+func (h *Heard) publishReading(d *heardDevice, reading ferrule.Reading) {
+	err := reading.Check()
+	if err == nil && h.parts.Publish(reading) {
+		return
+	}
+	for _, b := range reading.Batches {
+		if n, known := d.signals[b.Signal]; known {
+			n.dropped, n.recorded = true, time.Time{}
+			d.signals[b.Signal] = n
 		}
-		if now := time.Now(); now.Sub(h.warned) > time.Minute { // one warning for all devices
-			h.warned = now
-			h.parts.Log.Warn("measurement not recorded, other devices may be affected too", "device", device, "err", err)
-		}
+	}
+	if now := time.Now(); now.Sub(h.warned) > time.Minute { // one warning for all devices
+		h.warned = now
+		h.parts.Log.Warn("measurement not recorded, other devices may be affected too", "device", reading.Device, "err", err)
 	}
 }
 
 // resume has Run read what was recorded of a device in earlier runs. It is called with mu
 // held.
-func (h *Heard) resume(device string) {
+func (h *Heard) resume(device string, d *heardDevice) {
 	if h.parts.History == nil {
 		return
 	}
+	d.resuming = true
 	h.resuming = append(h.resuming, device)
 	select {
 	case h.wake <- struct{}{}:
@@ -218,7 +234,6 @@ func (h *Heard) resumeNext(ctx context.Context) bool {
 	all, err := h.parts.History.Recorded(ctx, device)
 	if err != nil {
 		h.parts.Log.Warn("the gap since the last run is not recorded", "device", device, "err", err)
-		return true
 	}
 	h.resumed(device, all)
 	return true
@@ -248,6 +263,10 @@ func (h *Heard) resumed(device string, all []ferrule.Latest) {
 		}
 		delete(recorded, name)
 	}
-	d.recorded = recorded
+	d.recorded, d.resuming = recorded, false
 	h.publish(device, d, time.Now(), batches)
+	for _, reading := range d.held {
+		h.publishReading(d, reading)
+	}
+	d.held = nil
 }

@@ -44,7 +44,7 @@ const cases = `
 func TestCases(t *testing.T) {
 	folders := map[string]string{
 		"hass": ".", "discovery": "discovery", "entity": "entity", "template": "template",
-		"mqttclient": "../../transport/mqttclient", "main": "../../../../cmd/ferrule",
+		"mqttclient": "../../../mqttclient", "main": "../../../../cmd/ferrule",
 	}
 	known := make(map[string]bool)
 	for name, folder := range folders {

@@ -453,6 +453,7 @@ func (h *Hub) sighting(d *device) transport.Sighting {
 	s := transport.Sighting{
 		Address: d.address, Local: h.cfg.Local, Instance: d.instance, Transport: mqttclient.Name, Title: d.title, Absent: d.absent,
 		Adopted:   !d.claimant && (h.cfg.Adopt == AdoptAll || h.cfg.Adopt == AdoptSensors && !d.commands),
+		Doubted:   d.claimant,
 		Protocols: []string{Name}, Open: h.opener(d.address),
 	}
 	if d.area != "" {

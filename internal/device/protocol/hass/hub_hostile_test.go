@@ -108,7 +108,7 @@ func TestStolenIdentity(t *testing.T) {
 	w.publish("homeassistant/lock/elsewhere/front/config", strings.Replace(evil, `"evil"`, `""`, 1)) // other node
 	s := w.available(lockAt + "~evil")
 	other := w.available(lockAt + "~unknown")
-	if s.Adopted || other.Adopted {
+	if s.Adopted || other.Adopted || !s.Doubted || !other.Doubted {
 		t.Errorf("the impostors are adopted: %+v, %+v", s, other)
 	}
 	if now := w.available(lockAt); now.Instance != before.Instance {

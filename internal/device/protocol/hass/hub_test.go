@@ -115,7 +115,7 @@ func (w *watched) say(topic, payload string) {
 func publish(t testing.TB, conn *mqttclient.Conn, topic, payload string, retain bool) {
 	t.Helper()
 	err := conn.Publish(t.Context(), mqttclient.Publication{Topic: topic, Payload: []byte(payload), QoS: 1, Retain: retain})
-	if _, nobody := err.(*transport.Undelivered); err != nil && !nobody {
+	if _, nobody := err.(*mqttclient.Undelivered); err != nil && !nobody {
 		t.Fatal(err)
 	}
 }

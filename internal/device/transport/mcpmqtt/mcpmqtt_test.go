@@ -120,7 +120,7 @@ func retain(t *testing.T, b *mosquitto.Broker) func(topic, payload string) {
 	return func(topic, payload string) {
 		t.Helper()
 		err := conn.Publish(t.Context(), mqttclient.Publication{Topic: topic, Payload: []byte(payload), Retain: true, QoS: 1})
-		var nobody *transport.Undelivered
+		var nobody *mqttclient.Undelivered
 		if err != nil && !errors.As(err, &nobody) {
 			t.Fatal(err)
 		}
