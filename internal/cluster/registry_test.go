@@ -202,12 +202,13 @@ func TestLeaseTTL(t *testing.T) {
 	}
 	a, _, _ := pair(t)
 	e := a.cluster.engine.Load()
-	before := e.Conn.Stats().OutMsgs
-	time.Sleep(registry.LeaseRenew + registry.LeaseRenew/2)
-	sent := e.Conn.Stats().OutMsgs - before
-	if sent < 1 || sent > 2 {
-		t.Errorf("%d messages were sent, want one or two renewals", sent)
-	}
+	// On a busy machine the first window still has a message of joining.
+	clustertest.Eventually(t, time.Minute, "a sends nothing but renewals", func() bool {
+		began, before := time.Now(), e.Conn.Stats().OutMsgs
+		time.Sleep(registry.LeaseRenew + registry.LeaseRenew/2)
+		sent := e.Conn.Stats().OutMsgs - before
+		return sent >= 1 && sent <= 1+uint64(time.Since(began)/registry.LeaseRenew)
+	})
 	leases, err := e.Shared.Stream(t.Context(), "KV_"+engine.NodesBucket)
 	if err != nil {
 		t.Fatal(err)

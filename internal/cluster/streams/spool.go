@@ -167,24 +167,21 @@ func (s *Streams) openDiskSpool(ctx context.Context, e *engine.Engine) (*diskSpo
 func (d *diskSpool) origin() string { return d.name }
 
 // next waits for the first event after a number, and deletes those up to it: the hub
-// does not keep them forever, and must not get them twice.
+// does not keep them forever, and must not get them twice. It deletes them one by one: a
+// purge while the disk is full blocks nats-server 2.15.2 forever.
 func (d *diskSpool) next(ctx context.Context, after uint64) (e ferrule.Event, err error) {
-	if after > 0 {
-		if err := d.stream.Purge(ctx, jetstream.WithPurgeSequence(after+1)); err != nil {
-			return e, err
-		}
-	}
 	for {
 		more := d.more()
-		msg, err := d.stream.GetMsg(ctx, after+1, jetstream.WithGetMsgSubject(engine.SpoolSubjects))
+		msg, err := d.stream.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(engine.SpoolSubjects)) // the first from 1 on
 		switch {
-		case err == nil:
-			if err := json.Unmarshal(msg.Data, &e); err != nil {
-				after = msg.Sequence // skip what cannot be read
-				continue
-			}
+		case err == nil && msg.Sequence > after && json.Unmarshal(msg.Data, &e) == nil:
 			e.Seq = msg.Sequence
 			return e, nil
+		case err == nil: // sent, or cannot be read
+			if err := d.stream.DeleteMsg(ctx, msg.Sequence); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+				return e, err
+			}
+			continue
 		case !errors.Is(err, jetstream.ErrMsgNotFound):
 			return e, err
 		}
