@@ -52,9 +52,9 @@ var callersOfDevices = map[string]string{
 	"dock.supervisor.sweep uses protocol.Session.Invoke":     "ends a subscription whose subscriber is gone",
 	"protocoltest.device.call uses protocol.Session.Invoke":  "a suite for tests",
 
-	"gateway.Gateway.forward uses cluster.Cluster.Forward": "a built-in tool: the call has passed this pipeline, and passes that of the other node",
-	"gateway.approvals.List uses cluster.Cluster.Forward":  "the same: the tool list_approvals",
-	"cluster.Cluster.Forward uses calls.Calls.Forward":     "used by these two only",
+	"gateway.Gateway.forward uses cluster.Cluster.Forward":  "a built-in tool: the call has passed this pipeline, and passes that of the other node",
+	"gateway.approvals.others uses cluster.Cluster.Forward": "the same: the tool list_approvals",
+	"cluster.Cluster.Forward uses calls.Calls.Forward":      "used by these two only",
 }
 
 // TestOnlyPipelineCallsDevices checks that there is no other way to a device than through

@@ -205,6 +205,16 @@ func TestApprovalOnOtherNode(t *testing.T) {
 		if request.Node != "b" || request.Via != "a" || !strings.HasSuffix(request.ID, "@b") {
 			t.Errorf("request %+v", request)
 		}
+		for name, want := range map[string]int{"robby": 1, "eve": 0} { // an agent sees its own requests, on every node
+			result, err := a.Pipeline.Handle(t.Context(), &ferrule.Call{Principal: ferrule.Principal{Role: ferrule.Agent, Name: name}, Device: ferrule.GatewayID, Tool: builtin.ApprovalStatusTool})
+			var own builtin.ApprovalStatusOutput
+			if err == nil {
+				err = json.Unmarshal(result.Value, &own)
+			}
+			if err != nil || len(own.Approvals) != want || len(own.Silent) > 0 {
+				t.Errorf("%s sees %+v, %v", name, own, err)
+			}
+		}
 		select {
 		case err := <-done:
 			t.Fatalf("the call ended without an answer: %v", err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -28,7 +29,7 @@ func (a *app) devicesCommand() *cobra.Command {
 				return a.printJSON(devices)
 			}
 			status, _ := callGateway[builtin.StatusOutput](cmd.Context(), a, "status", builtin.StatusInput{})
-			for _, problem := range status.Brokers { // their devices may be missing
+			for _, problem := range slices.Concat(status.Brokers, status.Homes) { // their devices may be missing
 				fmt.Fprintln(a.stderr, "Warning: "+problem)
 			}
 			if len(devices) == 0 {
@@ -112,7 +113,7 @@ func (a *app) state(state string) string {
 
 // completeDevice completes the IDs of devices.
 func (a *app) completeDevice(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
+	if len(args) > 0 && !strings.Contains(cmd.Use, "DEVICE...") {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	devices, err := a.devices(cmd.Context())
@@ -121,7 +122,9 @@ func (a *app) completeDevice(cmd *cobra.Command, args []string, _ string) ([]str
 	}
 	var ids []string
 	for _, d := range devices {
-		ids = append(ids, cobra.CompletionWithDesc(d.ID, d.Model+" "+d.State))
+		if !slices.Contains(args, d.ID) {
+			ids = append(ids, cobra.CompletionWithDesc(d.ID, strings.TrimSpace(d.Model+" "+d.State)))
+		}
 	}
 	return ids, cobra.ShellCompDirectiveNoFileComp
 }

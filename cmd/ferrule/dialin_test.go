@@ -386,6 +386,21 @@ func TestForgetByAddress(t *testing.T) {
 	}
 }
 
+// TestAdoptByAddress checks that a toy can be adopted by its address, by which it was listed
+// before it said what it is.
+func TestAdoptByAddress(t *testing.T) {
+	g := startGateway(t, nil, withDialIn)
+	toy := newToy(t, 1, "ws")
+	toy.connect(toy.checkIn(g))
+	g.online(toyID)
+	if err := g.person("adopt_device", fmt.Sprintf(`{"device":%q,"name":"kitchen"}`, toy.Identity.DeviceID)); err != nil {
+		t.Fatal(err)
+	}
+	if dev := g.device("kitchen"); dev.Trust != ferrule.TrustAdopted || dev.Address != toy.Identity.DeviceID {
+		t.Errorf("got %+v", dev)
+	}
+}
+
 // TestNewestWins checks that a toy that reconnects while its old connection is open is
 // served on the new one, and that no call runs twice.
 func TestNewestWins(t *testing.T) {

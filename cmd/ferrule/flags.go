@@ -25,6 +25,7 @@ func (f *gatewayFlags) add(cmd *cobra.Command, defaultListen string) {
 	cmd.Flags().StringArrayVar(&f.TCP, "tcp", nil, "board that listens at `[NAME=]HOST:PORT`; repeatable")
 	cmd.Flags().StringArrayVar(&f.HTTP, "http", nil, "device that is an MCP server: `[NAME=]URL`, or auto for all that announce themselves; repeatable")
 	cmd.Flags().StringArrayVar(&f.MQTT, "mqtt", nil, "broker whose devices describe themselves, such as those of Zigbee2MQTT: `[NAME=]URL`; repeatable")
+	cmd.Flags().StringArrayVar(&f.HomeAssistant, "homeassistant", nil, "Home Assistant whose devices are used: `[NAME=]URL`; see ferrule setup homeassistant; repeatable")
 	cmd.Flags().StringVar(&f.DeviceListen, "device-listen", "", "`HOST:PORT` for devices that dial in, such as voice toys; MQTT uses the next port (FERRULE_DEVICE_LISTEN; default off)")
 	cmd.Flags().StringVar(&f.DeviceURL, "device-url", "", "`URL` of that address as devices see it, such as http://192.168.1.10:3380 (FERRULE_DEVICE_URL; default this machine's address)")
 	cmd.Flags().BoolVarP(&f.verbose, "verbose", "v", false, "log more")

@@ -174,6 +174,7 @@ func upProcess(t testing.TB, command, board, settings string) (p process) {
 	log, said := io.Pipe()
 	cmd.Stderr = said
 	p.in, p.out = startProcess(t, cmd)
+	p.pid = cmd.Process.Pid
 	lines := bufio.NewScanner(log)
 	for p.url == "" && lines.Scan() {
 		if found := regexp.MustCompile(`http://[0-9.:]+/mcp`).FindString(lines.Text()); found != "" {
@@ -207,6 +208,7 @@ func bareProcess(t testing.TB, board string) (p process) {
 // process is a server in its own process.
 type process struct {
 	url, data string
+	pid       int
 	in        io.Writer
 	out       *bufio.Reader
 }

@@ -55,7 +55,7 @@ func TestPeopleOnNodes(t *testing.T) {
 		_, page = all[1].open("/approvals", nil)
 		return strings.Contains(page, "pulse")
 	})
-	if strings.Contains(page, "did not answer") {
+	if strings.Contains(page, "No answer from") {
 		t.Error(page)
 	}
 	code, answered := all[1].open("/approvals", url.Values{"id": {nodes[0].Approvals.List()[0].ID}, "answer": {"allow"}, "csrf": {csrfIn(page)}})

@@ -17,6 +17,13 @@ func (a *app) peopleCommand() *cobra.Command {
 	return parent(cmd)
 }
 
+func (a *app) openCommand() *cobra.Command {
+	var onlyPrint bool
+	cmd := a.accessCommand(access.Open(&onlyPrint))
+	cmd.Flags().BoolVar(&onlyPrint, "print", false, "only print the link")
+	return cmd
+}
+
 // accessCommand returns a command that calls one of the gateway's own tools.
 func (a *app) accessCommand(c access.Command) *cobra.Command {
 	var flag string

@@ -80,7 +80,7 @@ The exit codes of all commands:
 		a.upCommand(), a.mcpCommand(), a.devicesCommand(), a.toolsCommand(), a.callCommand(), a.watchCommand(), a.historyCommand(), a.traceCommand(),
 		a.adoptCommand(), a.diffCommand(), a.acceptCommand(), a.forgetCommand(), a.renameCommand(), a.labelCommand(), a.releaseCommand(), a.retryCommand(),
 		a.approvalsCommand(), a.approveCommand(), a.denyCommand(), a.stopCommand(), a.resumeCommand(), a.reloadCommand(), a.auditCommand(), a.policyCommand(),
-		a.accessCommand(access.Login), a.peopleCommand(), a.tokenCommand(), a.tlsCommand(),
+		a.accessCommand(access.Login), a.openCommand(), a.peopleCommand(), a.tokenCommand(), a.tlsCommand(),
 	} {
 		c.PersistentPreRunE = a.needData
 		cmd.AddCommand(c)

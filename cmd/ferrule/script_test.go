@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"ferrule": main, "flash": flash, "bare": bare, "lamp": lamp, "turnstile": turnstile, "gallery": gallery, "proxy": proxy, "weighed": weighed, "dialed": dialed,
+		"ferrule": main, "flash": flash, "bare": bare, "lamp": lamp, "turnstile": turnstile, "gallery": gallery, "proxy": proxy, "weighed": weighed, "dialed": dialed, "plugin": plugin,
 	})
 }
 

@@ -16,7 +16,9 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/local/terminal"
 	"github.com/ferrulehq/ferrule/internal/ops/access"
+	"github.com/ferrulehq/ferrule/internal/ops/homesetup"
 	"github.com/ferrulehq/ferrule/internal/ops/setup"
 )
 
@@ -30,29 +32,16 @@ func (a *app) setupCommand() *cobra.Command {
 	var s setupFlags
 	cmd := &cobra.Command{
 		Use:   "setup [CLIENT] [flags] [-- MCP-FLAGS]",
-		Short: "Add Ferrule to the configuration of an agent program",
-		Long: `Add Ferrule to the configuration of an agent program, so that it starts ` + "`ferrule mcp`" + `
-by itself. If the packaged service runs, the agent program uses it, and starts no second
-gateway. With --http it connects to the gateway that ` + "`ferrule up`" + ` runs, with a token
-that is made for it, or rotated if there is one. Without a client, list the clients and
-which of them are set up.
-
-The flags after -- are those of ` + "`ferrule mcp`" + `; the default is --serial auto. The client
-starts this binary by its path: the one in PATH if there is one, because it survives
-updates. Project files name just ferrule if it is in PATH.
-
-Nothing else in the file changes: comments and your additions to Ferrule's entry stay.
-Before the first change a backup FILE.ferrule-backup is written, later ones have a
-number, and no backup is overwritten. A file that cannot be parsed is not changed.
-
-` + clientList(),
+		Short: "Set up an agent program, or a Home Assistant",
+		Long:  setup.Help(),
 		Example: `  ferrule setup
   ferrule setup claude-code
   ferrule setup codex -- --serial robot=/dev/ttyUSB0 --tcp arm=192.168.1.20:4242
   ferrule setup vscode --project
   ferrule setup gemini --http
   ferrule setup zed --print
-  ferrule setup zed --remove`,
+  ferrule setup zed --remove
+  ferrule setup homeassistant http://homeassistant.local:8123`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			n := len(args)
 			if dash := cmd.ArgsLenAtDash(); dash >= 0 {
@@ -96,16 +85,35 @@ number, and no backup is overwritten. A file that cannot be parsed is not change
 	cmd.Flags().BoolVar(&s.remove, "remove", false, "remove Ferrule")
 	cmd.MarkFlagsMutuallyExclusive("print", "remove")
 	cmd.MarkFlagsMutuallyExclusive("http", "remove")
+	cmd.AddCommand(a.setupHomeCommand())
 	return cmd
 }
 
-// clientList lists the clients for the help text.
-func clientList() string {
-	var b strings.Builder
-	for _, c := range setup.Clients() {
-		fmt.Fprintf(&b, "  %-16s %s\n", c.Name, c.Title)
+func (a *app) setupHomeCommand() *cobra.Command {
+	var p homesetup.Parts
+	p.Ask = func(ctx context.Context, text string) string {
+		fmt.Fprint(a.stderr, text)
+		return terminal.ReadSecret(ctx, os.Stdin)
 	}
-	return strings.TrimSuffix(b.String(), "\n")
+	cmd := &cobra.Command{
+		Use: "homeassistant [URL]", Short: "Save the access token of a Home Assistant", Long: homesetup.Help,
+		Example: "  ferrule setup homeassistant\n  ferrule setup homeassistant https://192.168.1.50:8123 --name house --ca house-ca.pem",
+		Args:    atMostOne, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p.Home.URL = strings.Join(args, "")
+			report, err := homesetup.Run(cmd.Context(), p)
+			if err == nil && a.json {
+				return a.printJSON(report)
+			} else if err == nil {
+				fmt.Fprint(a.stdout, report)
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&p.Home.Name, "name", "home", "`NAME` of the Home Assistant")
+	cmd.Flags().StringVar(&p.Home.File, "file", "", "`FILE` for the token (default in the configuration directory)")
+	cmd.Flags().StringVar(&p.Home.CA, "ca", "", "`FILE` with the CA of its certificate")
+	return cmd
 }
 
 func (a *app) listClients(place setup.Place, s setupFlags) error {
@@ -213,19 +221,7 @@ func (a *app) setup(ctx context.Context, place setup.Place, client setup.Client,
 		}
 		return a.printJSON(out)
 	}
-	switch {
-	case !done.Changed && s.remove:
-		fmt.Fprintf(a.stdout, "%s is not in %s.\n", server.Name, done.Path)
-	case !done.Changed:
-		fmt.Fprintf(a.stdout, "%s is already in %s.\n", server.Name, done.Path)
-	case s.remove:
-		fmt.Fprintf(a.stdout, "Removed %s from %s.\n", server.Name, done.Path)
-	default:
-		fmt.Fprintf(a.stdout, "Added %s to %s. %s\n", server.Name, done.Path, client.Next)
-	}
-	if done.Backup != "" {
-		fmt.Fprintf(a.stdout, "Backup saved to %s.\n", done.Backup)
-	}
+	fmt.Fprint(a.stdout, done.Text(client, server.Name, s.remove))
 	switch {
 	case plan.Token:
 		fmt.Fprint(a.stdout, access.ClientToken(token, replaced))

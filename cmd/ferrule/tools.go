@@ -85,10 +85,14 @@ func (a *app) printTools(about builtin.DescribeDeviceOutput) {
 	}
 	pending := d.Trust == string(ferrule.TrustPending) // then schemas and overlays are not read
 	if pending && len(about.Tools) > 0 {
-		fmt.Fprintf(a.stdout, "  pending: run `ferrule adopt %s` to use it and to see the arguments\n", d.ID)
+		fmt.Fprintf(a.stdout, "  pending: run `ferrule adopt %s` to use it and to see effects and arguments\n", d.ID)
 	}
 	for _, t := range about.Tools {
-		fmt.Fprintf(a.stdout, "\n  %s  %s\n", a.style(bold, t.Name), a.style(faint, t.Traits()))
+		if pending {
+			fmt.Fprintf(a.stdout, "\n  %s\n", a.style(bold, t.Name))
+		} else {
+			fmt.Fprintf(a.stdout, "\n  %s  %s\n", a.style(bold, t.Name), a.style(faint, t.Traits()))
+		}
 		if t.Text != "" {
 			fmt.Fprintf(a.stdout, "    %s\n", ferrule.OneLine(t.Text, 200))
 		}

@@ -238,7 +238,7 @@ func traceAcross(t *testing.T, c *collected) {
 	a.stop()
 	b.stop()
 
-	eventually(t, 5*time.Second, "all spans have come", func() bool { return len(c.of(trace)) == 33 && len(c.of("")) == 66 })
+	eventually(t, 5*time.Second, "all spans have come", func() bool { return len(c.of(trace)) == 35 && len(c.of("")) == 70 })
 	wantTrace(t, c.of(trace), span, "agent", map[string]string{"ferrule.call.role": "agent", "gen_ai.tool.name": "pulse"}, "")
 	for _, s := range c.of("") {
 		if s.name == "control" {
@@ -256,8 +256,8 @@ func traceAcross(t *testing.T, c *collected) {
 func wantTrace(t *testing.T, spans []seenSpan, root, front string, about map[string]string, failed string) {
 	t.Helper()
 	way := []string{
-		"a " + front, "a pipeline", "a audit", "a limit", "a resolve", "a validate", "a authorize", "a approve", "a cache", "a deadline", "a stop", "a bounds", "a intent", "a questions", "a fleet", "a node",
-		"b serve", "b pipeline", "b audit", "b limit", "b resolve", "b validate", "b authorize", "b approve", "b cache", "b deadline", "b stop", "b bounds", "b intent", "b questions", "b fleet",
+		"a " + front, "a pipeline", "a audit", "a limit", "a resolve", "a validate", "a authorize", "a approve", "a hooks", "a cache", "a deadline", "a stop", "a bounds", "a intent", "a questions", "a fleet", "a node",
+		"b serve", "b pipeline", "b audit", "b limit", "b resolve", "b validate", "b authorize", "b approve", "b hooks", "b cache", "b deadline", "b stop", "b bounds", "b intent", "b questions", "b fleet",
 	}
 	find := func(name string) seenSpan {
 		i := slices.IndexFunc(spans, func(s seenSpan) bool { return s.node+" "+s.name == name })
@@ -327,7 +327,7 @@ func TestTraceStdio(t *testing.T) {
 		if err != nil || answer.IsError {
 			t.Fatalf("got %+v, %v", answer, err)
 		}
-		eventually(t, 10*time.Second, "its spans have come", func() bool { return len(c.of(trace)) == 17 })
+		eventually(t, 10*time.Second, "its spans have come", func() bool { return len(c.of(trace)) == 18 })
 		first := slices.IndexFunc(c.of(trace), func(s seenSpan) bool { return s.parent == "b7ad6b7169203331" })
 		if first < 0 || c.of(trace)[first].name != front || c.of(trace)[first].about["ferrule.call.role"] != "agent" {
 			t.Errorf("%s: got %+v", front, c.of(trace))

@@ -54,6 +54,9 @@ The signal SIGHUP makes the gateway read its configuration again, as does ` + "`
 				agents = "at " + url + "/mcp"
 			}
 			parts.Log.Info(fmt.Sprintf("ferrule %s is up: MCP %s, data in %s", version(), agents, a.dataDir()))
+			if isTerminal(a.stderr) { // a link is a secret, and not for a log
+				fmt.Fprint(a.stderr, g.ConsoleLink(cmd.Context()))
+			}
 			err = g.Run(cmd.Context(), g.ReloadOn(hangup, closed))
 			return errors.Join(err, g.Close())
 		},

@@ -153,7 +153,7 @@ func eventText(e ferrule.Event) string {
 		text = "has changed: " + e.Reason
 	case ferrule.Quarantined:
 		text = "has tools that cannot be used: " + strings.Join(e.Tools, ", ")
-	case ferrule.ApprovalEvent:
+	case ferrule.ApprovalEvent, ferrule.Registered, ferrule.Unregistered:
 		text = e.Reason
 	case ferrule.WasStopped, ferrule.WasResumed:
 		text = map[bool]string{true: "everything ", false: ""}[e.Device == ferrule.GatewayID] + "is " + e.Reason

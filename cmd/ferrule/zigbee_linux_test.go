@@ -130,7 +130,7 @@ func TestZigbee(t *testing.T) {
 	h.Remove(t, "Desk lamp")
 	eventually(t, 5*time.Second, "the removed lamp is gone", func() bool {
 		dev := h.device(lampID) // it stays adopted, in case that it comes back
-		return dev.State == ferrule.StateOffline && dev.Reason == "no longer on the broker house"
+		return dev.State == ferrule.StateOffline && dev.Reason == "no longer reported by house"
 	})
 	if outcome := <-h.started(agents[0], lampID+"__light", `{"on":true}`); outcome == nil || outcome.code != ferrule.Offline || outcome.mayHaveRun {
 		t.Errorf("a removed lamp: %+v", outcome)

@@ -228,6 +228,11 @@ func (c *Cluster) Listen(fn func(ferrule.Event), only ...ferrule.EventType) (sto
 	return c.streams.Listen(fn, only...)
 }
 
+// Recent returns the last stored events of a device at all nodes, the oldest first.
+func (c *Cluster) Recent(ctx context.Context, device string, limit int) ([]ferrule.Event, error) {
+	return c.streams.Recent(ctx, device, limit)
+}
+
 // Measured queues a reading of an own device to be stored. It does not block. It reports
 // false if too many are waiting.
 func (c *Cluster) Measured(r ferrule.Reading) bool { return c.streams.Measured(r) }

@@ -132,3 +132,37 @@ func TestSaidIsCounted(t *testing.T) {
 		t.Errorf("%d events are lost, want %d", lost, 2*limit)
 	}
 }
+
+// TestRecent checks that the last stored events of a device at all nodes can be read.
+func TestRecent(t *testing.T) {
+	cfg := clustertest.OneServer(t)
+	a, b := node(t, "a", cfg), node(t, "b", cfg)
+	clustertest.Eventually(t, 10*time.Second, "both have joined", func() bool { return a.cluster.State().Working && b.cluster.State().Working })
+	for i := range 5 {
+		a.say("pump", fmt.Sprint(i))
+		a.say("lamp", fmt.Sprint(i))
+	}
+	recent := func(limit int) (got []string) {
+		all, err := b.cluster.Recent(t.Context(), "pump", limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range all {
+			got = append(got, fmt.Sprintf("%s.%s %s", e.Node, e.Device, e.Params))
+		}
+		return got
+	}
+	clustertest.Eventually(t, 10*time.Second, "all are stored", func() bool { return len(recent(9)) == 5 })
+	if got, want := recent(2), []string{"a.pump 3", "a.pump 4"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := recent(9); got[0] != "a.pump 0" {
+		t.Errorf("the oldest comes first: %q", got)
+	}
+	if _, err := b.cluster.Recent(t.Context(), "no.>", 9); err == nil {
+		t.Error("a pattern is not an ID")
+	}
+	if all, err := b.cluster.Recent(t.Context(), "other", 9); err != nil || len(all) != 0 {
+		t.Error(all, err)
+	}
+}

@@ -244,6 +244,8 @@ type Content struct {
 	URI string `json:"uri,omitempty"`
 	// Link describes a resource that is linked to.
 	Link *Resource `json:"link,omitempty"`
+	// View is set for the document of a view.
+	View *ViewHints `json:"view,omitempty"`
 	// Role is the speaker in a prompt: user or assistant.
 	Role        string       `json:"role,omitempty"`
 	Annotations *Annotations `json:"annotations,omitempty"`

@@ -126,8 +126,11 @@ func (d *Device) OfflineError() *Error {
 		return Errorf(Offline, "%s was never reached: %s", d.ID, d.Reason).
 			WithHint("check that it is on and that %s is its address", d.Address)
 	}
-	return Errorf(Offline, "%s is offline since %s: %s", d.ID, FormatTime(d.Since), d.Reason).
-		WithHint("check that it is on and connected; Ferrule reconnects by itself. It was last connected over %s at %s", d.Transport, d.Address)
+	err := Errorf(Offline, "%s is offline since %s: %s", d.ID, FormatTime(d.Since), d.Reason)
+	if d.Transport == "homeassistant" {
+		return err.WithHint("check that Home Assistant runs, and that it has the device and exposes it to Assist; Ferrule reconnects by itself")
+	}
+	return err.WithHint("check that it is on and connected; Ferrule reconnects by itself. It was last connected over %s at %s", d.Transport, d.Address)
 }
 
 // State says whether a device can be reached.

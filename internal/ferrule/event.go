@@ -48,6 +48,10 @@ const (
 	// device is GatewayID if that is so for everything.
 	WasStopped EventType = "stopped"
 	WasResumed EventType = "resumed"
+	// Registered and Unregistered say that it has more or fewer tools, which Tools lists: a
+	// plugin offered them, or a part of the program registered them.
+	Registered   EventType = "registered"
+	Unregistered EventType = "unregistered"
 )
 
 // The limits of an Event.
@@ -68,7 +72,7 @@ func (e *Event) Bound() error {
 		return fmt.Errorf("params have %d bytes; limit is %d", n, MaxParams)
 	}
 	switch e.Type {
-	case Appeared, Gone, ChangedKind, PendingFound, Quarantined, ChangesWait, ApprovalEvent, WasStopped, WasResumed:
+	case Appeared, Gone, ChangedKind, PendingFound, Quarantined, ChangesWait, ApprovalEvent, WasStopped, WasResumed, Registered, Unregistered:
 		e.Method, e.Params = "", nil
 	case Notified:
 		if e.Method = Clean(e.Method, MaxMethod); e.Method == "" {

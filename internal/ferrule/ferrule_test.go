@@ -120,6 +120,10 @@ func TestOfflineError(t *testing.T) {
 	if e := dev.OfflineError(); !strings.Contains(e.Message, "since "+dev.Since.Format("15:04:05")+":") {
 		t.Errorf("got %q", e.Message)
 	}
+	home := ferrule.Device{ID: "lamp", Kind: "k", Transport: "homeassistant", Address: "home/demo:1", Reason: "removed"}
+	if e := home.OfflineError(); !strings.HasPrefix(e.Hint, "check that Home Assistant runs, and that it has the device and exposes it") {
+		t.Errorf("got %q", e.Hint)
+	}
 	dev.Kind = ""
 	if e := dev.OfflineError(); e.Message != "robot was never reached: connection refused" {
 		t.Errorf("got %q", e.Message)

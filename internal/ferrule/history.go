@@ -9,6 +9,8 @@ import (
 type Latest struct {
 	Signal string `json:"signal"`
 	Unit   string `json:"unit,omitempty"`
+	// State reports whether the value is a state: valid until the next.
+	State bool `json:"state,omitempty"`
 	Sample
 }
 
@@ -65,6 +67,17 @@ type Point struct {
 // Point returns the point for one sample.
 func (s Sample) Point() Point {
 	return Point{Time: s.Time, Min: s.Value, Max: s.Value, Mean: s.Value, Count: 1, Within: s.Within}
+}
+
+// Past is what somebody else has recorded of a signal, before the gateway did.
+type Past struct {
+	Unit    string
+	State   bool
+	Samples []Sample
+	// Gaps are times in which values may be missing.
+	Gaps []Gap
+	// Hours are older than all samples, which may be kept for a shorter time.
+	Hours []Point
 }
 
 // Mean computes a mean whose sum may exceed the range of float64: it scales the

@@ -62,6 +62,8 @@ const (
 	// Access records who was let in, and who was not: a login, a consent, a credential that
 	// was added, first used, refused or revoked. Tool is the AccessEvent.
 	Access Phase = "access"
+	// Registration records that a plugin, or a part of the program, has more or fewer tools.
+	Registration Phase = "registration"
 )
 
 // AccessEvent is what an Access records.

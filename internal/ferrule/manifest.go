@@ -46,9 +46,15 @@ type Manifest struct {
 	// Questions is what the device may ask its callers. It is set in an effective
 	// manifest and not part of the Kind.
 	Questions QuestionLimits `json:"-"`
+	// Views are the views of the device that its owner allows, by URI. It is set in an
+	// effective manifest and not part of the Kind.
+	Views map[string]AllowedView `json:"-"`
 	// Stop is what the owner wants to be called when the device is stopped; nil if
 	// nothing. It is set in an effective manifest and not part of the Kind.
 	Stop *Action `json:"-"`
+	// Entities are what the owner wants of the device in Home Assistant, by key. It is set
+	// in an effective manifest and not part of the Kind.
+	Entities map[string]Entity `json:"-"`
 }
 
 // Tool returns the tool with a name, or nil.
@@ -313,7 +319,7 @@ func (t *Tool) bound() {
 	}
 	t.Name, t.Quarantine = name, Clean(t.Quarantine, MaxText)
 	t.Text, t.Title, t.Icons = Clean(t.Text, MaxText), Clean(t.Title, MaxWord), boundIcons(t.Icons)
-	t.Class = Clean(t.Class, MaxWord)
+	t.Class, t.View = Clean(t.Class, MaxWord), t.View.bounded()
 	for i, name := range t.Secrets {
 		t.Secrets[i] = Clean(name, MaxToolName)
 	}

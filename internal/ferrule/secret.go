@@ -1,6 +1,7 @@
 package ferrule
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -47,9 +48,9 @@ func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 // unresolvedSecrets are the arguments that are masked while the tool of a call is unknown.
 var unresolvedSecrets = []string{"code", "password", "pin_code"}
 
-// MaskArgs returns the arguments of a call without its secrets. The tool is nil if it is
-// unknown. Arguments of a tool with secrets that were not checked are masked as a whole: a
-// secret may be in any of them.
+// MaskArgs returns the arguments of a call without its secrets, wherever in them they are. The
+// tool is nil if it is unknown. Arguments of a tool with secrets that were not checked are
+// masked as a whole: a secret may be in any of them.
 func (t *Tool) MaskArgs(args json.RawMessage, checked bool) json.RawMessage {
 	secrets := unresolvedSecrets
 	if t != nil {
@@ -62,17 +63,13 @@ func (t *Tool) MaskArgs(args json.RawMessage, checked bool) json.RawMessage {
 	if t != nil && !checked {
 		return mask
 	}
-	var members map[string]json.RawMessage
-	if json.Unmarshal(args, &members) != nil {
+	dec := json.NewDecoder(bytes.NewReader(args))
+	dec.UseNumber()
+	var members map[string]any
+	if dec.Decode(&members) != nil {
 		return args // without a tool, or the check would have failed
 	}
-	found := false
-	for name := range members {
-		if slices.ContainsFunc(secrets, func(s string) bool { return strings.EqualFold(s, name) }) {
-			members[name], found = mask, true
-		}
-	}
-	if !found {
+	if !maskMembers(members, secrets) {
 		return args
 	}
 	text, err := json.Marshal(members)
@@ -80,6 +77,28 @@ func (t *Tool) MaskArgs(args json.RawMessage, checked bool) json.RawMessage {
 		return mask
 	}
 	return text
+}
+
+// maskMembers masks the members with some names in a value, at any depth. It reports whether
+// there are any.
+func maskMembers(value any, names []string) (found bool) {
+	switch value := value.(type) {
+	case map[string]any:
+		for name, member := range value {
+			if slices.ContainsFunc(names, func(s string) bool { return strings.EqualFold(s, name) }) {
+				value[name], found = masked, true
+			} else if maskMembers(member, names) {
+				found = true
+			}
+		}
+	case []any:
+		for _, element := range value {
+			if maskMembers(element, names) {
+				found = true
+			}
+		}
+	}
+	return found
 }
 
 // MaskURL masks the parts of a URL that may be a secret: the user-info and the query.

@@ -47,6 +47,20 @@ func TestSecret(t *testing.T) {
 	}
 }
 
+// TestMaskArgs: a secret is masked at any depth, and the rest stays as it is.
+func TestMaskArgs(t *testing.T) {
+	tool := &ferrule.Tool{Secrets: []string{"code"}}
+	for args, want := range map[string]string{
+		`{"n":1.50,"data":{"x":[{"Code":{"a":1}},2]}}`: `{"data":{"x":[{"Code":"…"},2]},"n":1.50}`,
+		`{"code":"1234","text":"a"}`:                   `{"code":"…","text":"a"}`,
+		`{"text":"code",  "n":12345678901234567890}`:   `{"text":"code",  "n":12345678901234567890}`,
+	} {
+		if got := string(tool.MaskArgs(json.RawMessage(args), true)); got != want {
+			t.Errorf("%s: got %s", args, got)
+		}
+	}
+}
+
 func TestMaskURL(t *testing.T) {
 	for raw, want := range map[string]string{
 		"http://h/mcp":                         "http://h/mcp",

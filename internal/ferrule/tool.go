@@ -29,6 +29,8 @@ type Tool struct {
 	// Secrets are the arguments whose values appear nowhere but at the device, for example
 	// the code of a lock.
 	Secrets []string `json:"secrets,omitempty"`
+	// View is what chat programs draw beside results of the tool; nil if nothing.
+	View *ToolView `json:"view,omitempty"`
 	// Poll is the interval at which the device wants to be polled.
 	Poll Duration `json:"poll,omitempty"`
 

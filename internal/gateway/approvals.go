@@ -46,6 +46,16 @@ func (a approvals) List(ctx context.Context, call *ferrule.Call) (all []ferrule.
 	if call.Via != "" {
 		return all, nil
 	}
+	others, silent := a.others(ctx, call)
+	all = append(all, others...)
+	slices.SortFunc(all, func(x, y ferrule.Approval) int {
+		return cmp.Or(x.Created.Compare(y.Created), strings.Compare(x.ID, y.ID))
+	})
+	return all, silent
+}
+
+// others returns the requests of the other nodes, and the nodes that did not answer.
+func (a approvals) others(ctx context.Context, call *ferrule.Call) (all []ferrule.Approval, silent []string) {
 	ctx, cancel := context.WithTimeout(ctx, listTime)
 	defer cancel()
 	var mu sync.Mutex
@@ -65,17 +75,23 @@ func (a approvals) List(ctx context.Context, call *ferrule.Call) (all []ferrule.
 				silent = append(silent, node)
 				return
 			}
-			for _, request := range out.Approvals {
-				all = append(all, bounded(request))
-			}
+			all = append(all, listedBy(node, out.Approvals)...)
 		})
 	}
 	wg.Wait()
 	slices.Sort(silent)
-	slices.SortFunc(all, func(x, y ferrule.Approval) int {
-		return cmp.Or(x.Created.Compare(y.Created), strings.Compare(x.ID, y.ID))
-	})
 	return all, silent
+}
+
+// listedBy returns the requests of another node. One with the ID of a request elsewhere is
+// dropped: a person who allows what it shows would allow the other one.
+func listedBy(node string, listed []ferrule.Approval) (all []ferrule.Approval) {
+	for _, request := range listed {
+		if _, at := approval.SplitID(request.ID); at == node {
+			all = append(all, bounded(request))
+		}
+	}
+	return all
 }
 
 // bounded returns a request of another node whose texts are safe to show.

@@ -22,6 +22,15 @@ type callLog struct {
 	others func(ctx context.Context, q ferrule.JournalQuery, fn func(ferrule.JournalLines) error) error
 }
 
+// callLog returns the calls in the journals of all nodes.
+func (g *Gateway) callLog() callLog {
+	calls := callLog{data: g.parts.Data}
+	if all := g.Cluster.Journals(); all != nil {
+		calls.others = all.Read
+	}
+	return calls
+}
+
 // Limits of a search.
 const (
 	callLogBytes = 32 << 20 // of this node's journal, from its end

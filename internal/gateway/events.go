@@ -7,6 +7,7 @@ import "github.com/ferrulehq/ferrule/internal/ferrule"
 func (g *Gateway) handleEvent(e ferrule.Event) {
 	g.Fleet.RecordEvent(e)
 	g.Agents.HandleEvent(e)
+	g.Requests.brokers.notified(e)
 }
 
 // Watch implements control.Watcher. It calls fn with the events of a device, or of all if

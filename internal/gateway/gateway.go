@@ -25,8 +25,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
@@ -34,10 +34,12 @@ import (
 	"github.com/ferrulehq/ferrule/internal/agent/endpoint"
 	"github.com/ferrulehq/ferrule/internal/agent/server"
 	"github.com/ferrulehq/ferrule/internal/cluster"
+	"github.com/ferrulehq/ferrule/internal/console"
 	"github.com/ferrulehq/ferrule/internal/device/dock"
 	"github.com/ferrulehq/ferrule/internal/device/overlay"
 	"github.com/ferrulehq/ferrule/internal/device/protocol"
 	"github.com/ferrulehq/ferrule/internal/device/protocol/hass"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/homeassistant"
 	"github.com/ferrulehq/ferrule/internal/device/protocol/mcp"
 	"github.com/ferrulehq/ferrule/internal/device/protocol/mcpu"
 	"github.com/ferrulehq/ferrule/internal/device/protocol/xiaozhi"
@@ -46,6 +48,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/fleet"
 	"github.com/ferrulehq/ferrule/internal/guard/approval"
 	"github.com/ferrulehq/ferrule/internal/guard/halt"
+	"github.com/ferrulehq/ferrule/internal/guard/hook"
 	"github.com/ferrulehq/ferrule/internal/guard/identity"
 	"github.com/ferrulehq/ferrule/internal/guard/issuer"
 	"github.com/ferrulehq/ferrule/internal/guard/lease"
@@ -60,6 +63,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/local/datadir"
 	"github.com/ferrulehq/ferrule/internal/measure/history"
 	"github.com/ferrulehq/ferrule/internal/measure/poller"
+	"github.com/ferrulehq/ferrule/internal/ops/audit"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/ops/telemetry"
 	"github.com/ferrulehq/ferrule/internal/pipeline"
@@ -117,6 +121,8 @@ type Gateway struct {
 	Approvals   *approval.Approvals
 	Limits      *limits.Limits
 	Leases      *lease.Keeper
+	Hooks       *hook.Hooks
+	registered  *registered
 	Pipeline    *pipeline.Pipeline
 	Poller      *poller.Poller // nil if devices are not polled
 	heard       *poller.Heard
@@ -127,6 +133,11 @@ type Gateway struct {
 	People      *people.People
 	OAuth       *oauth.Server // nil unless it is enabled
 	Agents      *server.Server
+	Calls       *audit.CallLog
+	Console     *console.Console
+	lastStop    atomic.Pointer[halt.Report] // the last stop that this node was told
+	undecided   waitingCount
+	ownAgent    ownAgent
 	endpoints   []endpoint.Config
 	Endpoints   []*endpoint.Endpoint
 	Control     *control.Server
@@ -158,9 +169,12 @@ func New(parts Parts) (*Gateway, error) {
 		g.openOAuth,
 		g.buildTools,
 		g.openBounds,
+		g.buildHooks,
 		g.buildPipeline,
 		g.buildPoller,
 		g.buildAgents,
+		g.buildCalls,
+		g.buildConsole,
 		g.buildEndpoints,
 		g.buildOffers,
 		g.listenControl,
@@ -226,7 +240,10 @@ func (g *Gateway) readOverlays() error {
 // readOverlays combines the overlays of the protocols with those of the owner.
 func readOverlays(dir string) ([]*overlay.File, error) {
 	var files []*overlay.File
-	for name, data := range map[string][]byte{mcpu.Name: mcpu.Overlay, xiaozhi.Name: xiaozhi.Overlay, hass.Name: hass.Overlay} {
+	for name, data := range map[string][]byte{
+		mcpu.Name: mcpu.Overlay, xiaozhi.Name: xiaozhi.Overlay, hass.Name: hass.Overlay,
+		homeassistant.Name: homeassistant.Overlay, homeassistant.HomeName: homeassistant.HomeOverlay,
+	} {
 		file, err := overlay.Parse(data)
 		if err != nil {
 			return nil, fmt.Errorf("overlay of protocol %s: %w", name, err)
@@ -256,6 +273,7 @@ func (g *Gateway) buildCluster() (err error) {
 		return err
 	}
 	g.Fleet.WatchOwn(g.Cluster)
+	g.registered = newRegistered(g)
 	return nil
 }
 
@@ -291,6 +309,7 @@ func (g *Gateway) buildCatalog() error {
 
 func (g *Gateway) buildRequests() error {
 	g.Requests = newRequests(g.parts.Config, []string{mcpu.Name}, []string{mcp.Name}, g.parts.Log)
+	g.Requests.homes.devices = g.devicesBehind
 	return nil
 }
 
@@ -313,10 +332,12 @@ func (g *Gateway) buildDock() error {
 		Config:     g.parts.Config.Dock(),
 		Connectors: connectors,
 		Protocols: map[string]protocol.Protocol{
-			mcpu.Name:    mcpu.New(),
-			xiaozhi.Name: xiaozhi.New(toys),
-			mcp.Name:     mcp.New(mcp.Parts{Version: g.parts.Version}),
-			hass.Name:    hass.New(),
+			mcpu.Name:              mcpu.New(),
+			xiaozhi.Name:           xiaozhi.New(toys),
+			mcp.Name:               mcp.New(mcp.Parts{Version: g.parts.Version}),
+			hass.Name:              hass.New(),
+			homeassistant.Name:     homeassistant.New(),
+			homeassistant.HomeName: homeassistant.HomeProtocol{},
 		},
 		Overlays: g.overlays,
 		Fleet:    g.Fleet,
@@ -350,16 +371,17 @@ func (g *Gateway) buildTools() error {
 		builtin.LabelDevice(names{g}),
 		builtin.ListApprovals(approvals{g}),
 		builtin.AnswerApproval(approvals{g}),
+		builtin.ApprovalStatus(approvals{g}, g.approvalsURL),
+		builtin.ShowDevice(listed{g}, g.visibility.Of, g.offersOn, g.handleLater),
 		builtin.ExplainPolicy(g),
+		builtin.Reload(g),
 		builtin.Status(g.parts.Version, g.statusFor),
 		builtin.StopDevices(stopper{g}),
 		builtin.ResumeDevices(stopper{g}),
 		builtin.FindDevices(g.catalogFor),
 		builtin.FindTools(g.catalogFor),
 		builtin.DescribeTool(g.catalogFor),
-		builtin.CallMany(func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
-			return g.Pipeline.Handle(ctx, call)
-		}),
+		builtin.CallMany(g.handleLater),
 		builtin.ListTokens(managed{g}),
 		builtin.AddToken(managed{g}),
 		builtin.RotateToken(managed{g}),
@@ -375,7 +397,7 @@ func (g *Gateway) buildTools() error {
 func (g *Gateway) buildPipeline() error {
 	g.Pipeline = pipeline.New(pipeline.Parts{
 		Config: g.parts.Config.Pipeline(), Journal: g.Journal, Fleet: g.Fleet, Policy: g.Policy.Decide, Visible: g.visibility.Of,
-		Approvals: g.Approvals, Stop: g.Stop, Bounds: bounds{g.Limits, g.Leases},
+		Approvals: g.Approvals, Hooks: g.Hooks, Stop: g.Stop, Bounds: bounds{g.Limits, g.Leases},
 		Meters: g.Telemetry.Meters(), Log: g.parts.Log,
 	})
 	return nil
@@ -385,7 +407,7 @@ func (g *Gateway) buildAgents() (err error) {
 	g.Agents = server.New(server.Parts{
 		Config: g.parts.Config.AgentsConfig(), Catalog: g.Catalog, Handle: g.entry(telemetry.EntryAgent),
 		SessionEnded: g.sessionEnded, Samples: g.Cluster, Verify: g.verifier(), Open: g.loopback.Open, Record: g.recordAccess, Version: g.parts.Version, Log: g.parts.Log,
-		URL: g.parts.Config.Auth.URL, AuthServers: g.authServers,
+		URL: g.parts.Config.Auth.URL, AuthServers: g.authServers, Panels: panels(),
 	})
 	g.Cluster.Listen(g.handleEvent, ferrule.Notified)
 	return nil
@@ -441,45 +463,6 @@ func (g *Gateway) storeNodeName() error {
 	return datadir.SetNode(g.parts.Data, s.Node)
 }
 
-func (g *Gateway) listenHTTP() (err error) {
-	if g.parts.Config.Listen == "" {
-		return nil
-	}
-	if g.web, err = net.Listen("tcp", g.parts.Config.Listen); err != nil {
-		return fmt.Errorf("%w; use --listen 127.0.0.1:0 for any free port", err)
-	}
-	g.web = g.Agents.Listener(g.web)
-	if files := g.parts.Config.TLS; files != (config.TLS{}) {
-		g.certificate, err = openCertificate(files, g.parts.Log)
-	}
-	return err
-}
-
-// Addr returns the address at which HTTP is served, or "" if it is not.
-func (g *Gateway) Addr() string {
-	if g.web == nil {
-		return ""
-	}
-	return g.web.Addr().String()
-}
-
-// URL returns the URL at which HTTP is served, or "" if it is not. If it is served at all
-// addresses, the URL has one that other machines can use.
-func (g *Gateway) URL() string {
-	if g.web == nil {
-		return ""
-	}
-	url, err := baseURL("", g.web.Addr())
-	if err != nil { // this machine has no network
-		_, port, _ := net.SplitHostPort(g.web.Addr().String())
-		url = "http://" + net.JoinHostPort("localhost", port)
-	}
-	if g.certificate != nil {
-		url = "https" + strings.TrimPrefix(url, "http")
-	}
-	return url
-}
-
 // Run runs the gateway, and then parts that need it, until ctx ends or a part returns.
 func (g *Gateway) Run(ctx context.Context, more ...func(context.Context) error) error {
 	parts := []func(context.Context) error{
@@ -488,7 +471,7 @@ func (g *Gateway) Run(ctx context.Context, more ...func(context.Context) error) 
 	if g.OAuth != nil { // what is revoked until HTTP and control have ended is shared
 		parts = append(parts, g.OAuth.Run)
 	}
-	parts = append(parts, g.Dock.Run, g.Limits.Run, g.Leases.Run, g.Requests.Run, g.Approvals.Run, g.Agents.Run, g.Control.Run)
+	parts = append(parts, g.Dock.Run, g.Limits.Run, g.Leases.Run, g.Requests.Run, g.Approvals.Run, g.Agents.Run, g.Control.Run, g.Calls.Run, g.registered.Run)
 	for _, e := range g.Endpoints {
 		parts = append(parts, e.Run)
 	}
@@ -522,6 +505,10 @@ func (g *Gateway) Close() error {
 	if g.web != nil {
 		g.web.Close()
 	}
+	if g.Console != nil {
+		g.undecided.stop()
+		g.Console.Close()
+	}
 	if g.Control != nil {
 		g.Control.Close()
 	}
@@ -551,6 +538,9 @@ func (g *Gateway) Close() error {
 	}
 	if g.Approvals != nil {
 		errs = append(errs, g.Approvals.Close())
+	}
+	if g.Hooks != nil {
+		g.Hooks.Close()
 	}
 	if g.Pipeline != nil {
 		g.Pipeline.Flush()

@@ -5,15 +5,57 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/agent/server"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/ops/localca"
 )
 
-// serveHTTP serves agents, health and metrics until ctx ends.
+func (g *Gateway) listenHTTP() (err error) {
+	if g.parts.Config.Listen == "" {
+		return nil
+	}
+	if g.web, err = net.Listen("tcp", g.parts.Config.Listen); err != nil {
+		return fmt.Errorf("%w; use --listen 127.0.0.1:0 for any free port", err)
+	}
+	g.web = g.Agents.Listener(g.web)
+	if files := g.parts.Config.TLS; files != (config.TLS{}) {
+		g.certificate, err = openCertificate(files, g.parts.Log)
+	}
+	return err
+}
+
+// Addr returns the address at which HTTP is served, or "" if it is not.
+func (g *Gateway) Addr() string {
+	if g.web == nil {
+		return ""
+	}
+	return g.web.Addr().String()
+}
+
+// URL returns the URL at which HTTP is served, or "" if it is not. If it is served at all
+// addresses, the URL has one that other machines can use.
+func (g *Gateway) URL() string {
+	if g.web == nil {
+		return ""
+	}
+	url, err := baseURL("", g.web.Addr())
+	if err != nil { // this machine has no network
+		_, port, _ := net.SplitHostPort(g.web.Addr().String())
+		url = "http://" + net.JoinHostPort("localhost", port)
+	}
+	if g.certificate != nil {
+		url = "https" + strings.TrimPrefix(url, "http")
+	}
+	return url
+}
+
+// serveHTTP serves agents, the console, health and metrics until ctx ends.
 func (g *Gateway) serveHTTP(ctx context.Context) error {
 	mux := http.NewServeMux()
 	agents := g.Agents.Handler()
@@ -24,9 +66,10 @@ func (g *Gateway) serveHTTP(ctx context.Context) error {
 	for _, path := range []string{"/login", "/login/", "/logout"} {
 		mux.Handle(path, g.Agents.Guard(g.People))
 	}
-	approvals := g.Agents.Guard(g.approvalPages())
-	mux.Handle("/approvals", approvals)
-	mux.Handle("/approvals/", approvals)
+	pages := g.Agents.Guard(g.Console)
+	mux.Handle("/", pages)
+	mux.Handle("/approvals", pages) // links are below it
+	mux.Handle("/approvals/", g.Agents.Guard(g.approvalPages()))
 	g.handleOAuth(mux)
 	if g.certificate != nil {
 		mux.Handle("GET "+localca.RootPath, g.Agents.Guard(http.HandlerFunc(g.certificate.serveRoot)))

@@ -28,14 +28,11 @@ func (g *Gateway) historyTools() []builtin.Tool {
 	if g.History == nil {
 		return nil
 	}
-	calls := callLog{data: g.parts.Data}
-	if all := g.Cluster.Journals(); all != nil {
-		calls.others = all.Read
-	}
+	measured := history.WithPast{Store: g.History, Source: g.pastSource}
 	tools := []builtin.Tool{
-		builtin.Latest(g.Fleet, g.visibility.Of, g.History),
-		builtin.History(g.Fleet, g.visibility.Of, g.History),
-		builtin.Plot(g.Fleet, g.visibility.Of, g.History, calls, func(c builtin.Chart) ([]byte, error) { return plot.Draw(plot.Chart(c)) }),
+		builtin.Latest(g.Fleet, g.visibility.Of, measured),
+		builtin.History(g.Fleet, g.visibility.Of, measured),
+		builtin.Plot(g.Fleet, g.visibility.Of, measured, g.callLog(), func(c builtin.Chart) ([]byte, error) { return plot.Draw(plot.Chart(c)) }),
 	}
 	self, err := query.Self()
 	if err != nil { // a program cannot start itself without /proc
@@ -43,6 +40,19 @@ func (g *Gateway) historyTools() []builtin.Tool {
 		return tools
 	}
 	return append(tools, builtin.SQL(g.Fleet, g.visibility.Of, query.New(g.History.Path(), self, "ferrule", SQLCommand), query.Tables))
+}
+
+// pastSource returns the Home Assistant that a device is behind, and its address there; nil if
+// there is none.
+func (g *Gateway) pastSource(device string) (history.PastSource, string) {
+	dev, _, ok := g.Fleet.Lookup(device)
+	if !ok || dev.Hub == "" || g.Requests == nil {
+		return nil, ""
+	}
+	if hub := g.Requests.homes.hub(dev.Hub); hub != nil {
+		return hub, dev.Address
+	}
+	return nil, ""
 }
 
 // SQLCommand is the hidden command that answers one SQL query in a process of its own.
@@ -78,6 +88,7 @@ func (g *Gateway) buildPoller() error {
 // publish passes on a reading of a device. It reports false if the reading was dropped
 // because too many are waiting.
 func (g *Gateway) publish(r ferrule.Reading) bool {
+	g.Requests.brokers.measured(r)
 	taken := g.Cluster.Measured(r)
 	if taken {
 		g.Telemetry.Record(r)

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/ferrulehq/ferrule/internal/console"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/guard/identity"
 	"github.com/ferrulehq/ferrule/internal/guard/oauth"
@@ -25,7 +26,7 @@ func (g *Gateway) openOAuth() error {
 	}
 	g.OAuth, err = oauth.Open(oauth.Parts{
 		Config: cfg, File: filepath.Join(g.parts.Data, oauthFile), Node: g.node(), Origin: g.origin, Logins: g.People,
-		Devices: g.grantable, Record: g.recordAccess, Shared: g.shared(), Log: g.parts.Log,
+		Devices: g.grantable, Record: g.recordAccess, Shared: g.shared(), Frame: console.Plain, Log: g.parts.Log,
 	})
 	return err
 }

@@ -3,14 +3,17 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/http"
 	"path/filepath"
 	"strings"
 
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/console"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/guard/approval"
+	"github.com/ferrulehq/ferrule/internal/guard/identity"
 	"github.com/ferrulehq/ferrule/internal/guard/issuer"
 	"github.com/ferrulehq/ferrule/internal/guard/people"
 )
@@ -22,7 +25,7 @@ const peopleFile = "people"
 func (g *Gateway) openPeople() (err error) {
 	g.People, err = people.Open(people.Parts{
 		File: filepath.Join(g.parts.Data, peopleFile), Shared: g.shared(), Origin: g.origin, URL: g.loginURL,
-		Issuers: g.loginIssuers, Record: g.recordAccess, Log: g.parts.Log,
+		Issuers: g.loginIssuers, Record: g.recordAccess, Frame: console.Plain, Log: g.parts.Log,
 		Changed: func(name string, elsewhere bool) int {
 			if g.OAuth == nil {
 				return 0
@@ -75,18 +78,35 @@ func (g *Gateway) loginURL() (string, error) {
 	return "http://" + at.String(), nil
 }
 
-// approvalPages returns the pages on which people approve calls. They use the tools that the
-// commands use: the policy decides, and other nodes list and answer their own requests.
+// ConsoleLink returns a line with a link that logs the user who runs the gateway in to the
+// console, or nothing unless only this machine is served. It is a secret.
+func (g *Gateway) ConsoleLink(ctx context.Context) string {
+	if g.web == nil {
+		return ""
+	}
+	if at, ok := g.web.Addr().(*net.TCPAddr); !ok || !at.IP.IsLoopback() {
+		return ""
+	}
+	who := ferrule.Principal{Role: ferrule.Person, Name: identity.CurrentUser(), Auth: ferrule.AuthSocket}
+	link, err := callOwn[ferrule.LoginLink](ctx, g, who, "create_login_link", builtin.LoginLinkInput{})
+	if err != nil {
+		g.parts.Log.Warn("there is no link to the console; run `ferrule open`", "err", err)
+		return ""
+	}
+	return fmt.Sprintf("Open the console: %s\nThe link works once, within five minutes. Later, run `ferrule open`.\n", link.URL)
+}
+
+// approvalPages returns the pages of links to requests for approval. They use the tool that
+// the commands use: the policy decides, and other nodes answer their own requests.
 func (g *Gateway) approvalPages() http.Handler {
 	return &approval.Pages{
 		Approvals: g.Approvals, People: g.People,
-		List: func(ctx context.Context, who ferrule.Principal) ([]ferrule.Approval, []string, error) {
-			out, err := callOwn[builtin.ListApprovalsOutput](ctx, g, who, listTool, builtin.ListApprovalsInput{})
-			return out.Approvals, out.Silent, err
-		},
 		Answer: func(ctx context.Context, who ferrule.Principal, id string, answer approval.Answer) error {
 			_, err := callOwn[ferrule.Approval](ctx, g, who, answerTool, builtin.AnswerApprovalInput{ID: id, Allow: answer.Allow, For: ferrule.Duration(answer.For)})
 			return err
+		},
+		Draw: func(w http.ResponseWriter, status int, p approval.Page) error {
+			return console.WriteLink(w, status, console.LinkPage(p))
 		},
 	}
 }

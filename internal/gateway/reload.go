@@ -12,6 +12,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/cluster"
 	"github.com/ferrulehq/ferrule/internal/device/overlay"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/guard/hook"
 	"github.com/ferrulehq/ferrule/internal/guard/identity"
 	"github.com/ferrulehq/ferrule/internal/guard/policy"
 	"github.com/ferrulehq/ferrule/internal/local/control"
@@ -67,6 +68,7 @@ type loaded struct {
 	listen    *pair // certificate of the HTTP server; nil without TLS
 	dialIn    *pair // certificate for devices that dial in; nil without TLS
 	endpoints []endpoint.Config
+	hooks     []hook.Config
 	policy    *policy.Policy
 }
 
@@ -92,6 +94,9 @@ func (g *Gateway) load() (l loaded, err error) {
 	if l.endpoints, err = l.cfg.EndpointConfigs(); err != nil {
 		return l, err
 	}
+	if l.hooks, err = l.cfg.HookConfigs(); err != nil {
+		return l, err
+	}
 	l.policy, err = g.readPolicy(l.cfg)
 	return l, err
 }
@@ -105,7 +110,7 @@ func (g *Gateway) reload() (done control.Reloaded, err error) {
 	running, tls := g.running, g.certificate != nil && next.listen != nil
 	dialInTLS := g.DialIn != nil && g.DialIn.certificate != nil && next.dialIn != nil
 	running.Devices, running.Overlays, running.Auth, running.Agents.Hosts = next.cfg.Devices, next.cfg.Overlays, next.cfg.Auth, next.cfg.Agents.Hosts
-	running.Policy = next.cfg.Policy
+	running.Policy, running.Plugins, running.Hooks = next.cfg.Policy, next.cfg.Plugins, next.cfg.Hooks
 	running.Agents.OpenLoopback = running.Agents.OpenLoopback && next.cfg.Agents.OpenLoopback // a file that was cut short must not open it
 	running.Auth.Issuers = g.running.Auth.Issuers
 	running.Auth.Server, running.Auth.URL = g.running.Auth.Server, g.running.Auth.URL
@@ -127,6 +132,7 @@ func (g *Gateway) reload() (done control.Reloaded, err error) {
 	// What follows cannot fail.
 	g.replacePolicy(next.policy, &done)
 	g.replaceOverlays(next.overlays, &done)
+	g.replaceHooks(next.hooks, &done)
 	if pin := next.cfg.Devices.PinUSB; pin != g.running.Devices.PinUSB {
 		g.Dock.SetPinUSB(pin)
 		done.Applied = append(done.Applied, fmt.Sprintf("devices.pin_usb: %t", pin))

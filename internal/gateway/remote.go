@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
@@ -23,7 +24,7 @@ var measurements = []string{"latest", "history", "plot"}
 func (g *Gateway) forward(local ferrule.Handler) ferrule.Handler {
 	return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 		if call.Via != "" {
-			if !slices.Contains(decisions, call.Tool) && !slices.Contains(measurements, call.Tool) && call.Tool != listTool {
+			if !slices.Contains(decisions, call.Tool) && !slices.Contains(measurements, call.Tool) && call.Tool != listTool && call.Tool != builtin.ApprovalStatusTool {
 				return nil, ferrule.Errorf(ferrule.Denied, "%s cannot be called from another node", ferrule.Clean(call.Tool, ferrule.MaxToolName))
 			}
 			return local(ctx, call)
@@ -44,12 +45,15 @@ func (g *Gateway) forward(local ferrule.Handler) ferrule.Handler {
 }
 
 // remoteNames implements dock.Remote. An earlier name of a device on another node is taken,
-// because agents may still use it.
+// because agents may still use it. So is the name of a device with registered tools.
 type remoteNames struct{ *Gateway }
 
 // Known implements dock.Remote.
 func (r remoteNames) Known(id string) (*ferrule.Device, bool) {
 	if dev, ok := r.Cluster.Known(id); ok {
+		return dev, true
+	}
+	if dev, ok := r.registered.device(id); ok {
 		return dev, true
 	}
 	return r.Fleet.RenamedElsewhere(id)

@@ -11,8 +11,10 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/ferrulehq/ferrule/internal/device/protocol/homeassistant"
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/device/transport/httpclient"
+	"github.com/ferrulehq/ferrule/internal/device/transport/plugin"
 	"github.com/ferrulehq/ferrule/internal/device/transport/serial"
 	"github.com/ferrulehq/ferrule/internal/device/transport/tcp"
 	"github.com/ferrulehq/ferrule/internal/local/control"
@@ -27,6 +29,8 @@ type Requests struct {
 	tcp     *tcp.Connector
 	web     *httpclient.Connector
 	brokers *brokers
+	homes   *homes
+	plugins *plugin.Connector
 	settled func(context.Context)
 	started chan struct{} // closed when the first devices are online or failed
 
@@ -38,13 +42,14 @@ type Requests struct {
 }
 
 // newRequests builds the transports that connect to requested devices. Boards and
-// servers are the protocols to try: over serial ports and TCP, and over HTTP.
+// servers are the protocols to try: over serial ports and TCP, and over HTTP and to plugins.
 func newRequests(cfg config.Config, boards, servers []string, log *slog.Logger) *Requests {
 	web, revisions := withRevisions(cfg.HTTP(servers))
 	return &Requests{
 		serial: serial.New(cfg.Serial(boards)), tcp: tcp.New(cfg.TCP(boards)),
 		web:     httpclient.New(web, cfg.DialIn.WebSocket(nil).Dial, log),
-		brokers: newBrokers(cfg.Brokers(), log),
+		brokers: newBrokers(cfg.Brokers(), log), homes: newHomes(cfg.Homes(), log),
+		plugins: plugin.New(cfg.PluginConfig(servers), log),
 		started: make(chan struct{}), cfg: cfg, revisions: revisions,
 	}
 }
@@ -69,7 +74,7 @@ func withRevisions(cfg httpclient.Config) (httpclient.Config, map[string]string)
 }
 
 func (r *Requests) connectors() []transport.Connector {
-	return []transport.Connector{r.serial, r.tcp, r.web, r.brokers}
+	return []transport.Connector{r.serial, r.tcp, r.web, r.brokers, r.homes, r.plugins}
 }
 
 // Run waits for the devices of the configuration, and then until ctx ends.
@@ -105,6 +110,7 @@ func (r *Requests) settle(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, control.SettleTime)
 	defer cancel()
 	r.brokers.settle(ctx)
+	r.homes.settle(ctx)
 	r.settled(ctx)
 }
 
@@ -125,6 +131,8 @@ func (r *Requests) add(request control.DeviceRequest) error {
 		r.serial.Add(ports[len(ports)-1])
 	case request.Transport == mqttclient.Name:
 		r.brokers.set(more.Brokers())
+	case request.Transport == homeassistant.Name:
+		r.homes.set(more.Homes())
 	case request.Transport == tcp.Name:
 		r.tcp.Add(boards[len(boards)-1])
 	case request.Address == config.Auto:
@@ -162,7 +170,10 @@ func (r *Requests) replace(next config.Config, done *control.Reloaded) error {
 	web, revisions := withRevisions(next.HTTP(nil))
 	r.web.Set(web.Devices)
 	r.brokers.set(next.Brokers())
+	r.homes.set(next.Homes())
+	r.plugins.Set(next.PluginConfig(nil).Plugins)
 	compareDevices(r.cfg.Devices, next.Devices, done)
+	comparePlugins(r.cfg.Plugins, next.Plugins, done)
 	for _, d := range web.Devices {
 		if was, known := r.revisions[d.URL]; known && d.TokenFile != "" && was != d.Revision {
 			done.Applied = append(done.Applied, "devices.http: another token for "+d.URL)
@@ -196,8 +207,8 @@ func compareDevices(from, to config.Devices, done *control.Reloaded) {
 		}
 	}
 	for _, d := range before {
-		if _, known := find(after, d); !known && d.transport == mqttclient.Name {
-			done.Applied = append(done.Applied, fmt.Sprintf("devices.mqtt: %s was removed, and its devices are listed as offline until you forget them", d))
+		if _, known := find(after, d); !known && (d.transport == mqttclient.Name || d.transport == homeassistant.Name) {
+			done.Applied = append(done.Applied, fmt.Sprintf("devices.%s: %s was removed, and its devices are listed as offline until you forget them", d.transport, d))
 		} else if !known {
 			done.Applied = append(done.Applied, fmt.Sprintf("devices.%s: %s was removed, and is listed as offline until you forget it", d.transport, d))
 		}
@@ -231,6 +242,9 @@ func entriesOf(devices config.Devices) (all []deviceEntry) {
 	for _, b := range (config.Config{Devices: devices}).Brokers() {
 		all = append(all, deviceEntry{mqttclient.Name, b.URL, b.Name, false, b})
 	}
+	for _, h := range (config.Config{Devices: devices}).Homes() {
+		all = append(all, deviceEntry{homeassistant.Name, h.URL, h.Name, false, h})
+	}
 	return all
 }
 
@@ -263,6 +277,9 @@ func requestsOf(cfg config.Config) []control.DeviceRequest {
 	for _, b := range cfg.Brokers() {
 		all = append(all, control.DeviceRequest{Transport: mqttclient.Name, Address: b.URL, Name: b.Name})
 	}
+	for _, h := range cfg.Homes() {
+		all = append(all, control.DeviceRequest{Transport: homeassistant.Name, Address: h.URL, Name: h.Name})
+	}
 	return all
 }
 
@@ -279,6 +296,8 @@ func withDevice(devices config.Devices, request control.DeviceRequest) config.De
 		devices.HTTP = append(slices.Clip(devices.HTTP), config.HTTPDevice{URL: request.Address, Name: request.Name, Pending: request.Pending})
 	case mqttclient.Name:
 		devices.MQTT = append(slices.Clip(devices.MQTT), config.Broker{URL: request.Address, Name: request.Name})
+	case homeassistant.Name:
+		devices.HomeAssistant = append(slices.Clip(devices.HomeAssistant), config.Home{URL: request.Address, Name: request.Name})
 	}
 	return devices
 }

@@ -27,7 +27,10 @@ func (g *Gateway) statusFor(who ferrule.Principal) builtin.StatusOutput {
 		}
 	}
 	if who.Devices == "" {
-		out.Brokers = g.Requests.brokers.problems()
+		out.Brokers, out.Homes = g.Requests.brokers.problems(), g.Requests.homes.problems()
+	}
+	if who.Role != ferrule.Agent && who.Devices == "" {
+		out.Hooks = g.Hooks.Problems()
 	}
 	if g.History != nil {
 		out.NotRecording = g.History.Stats().Stopped

@@ -21,8 +21,12 @@ func ServeStdio(ctx context.Context, parts Parts, in io.ReadCloser, out io.Write
 			if err != nil {
 				return stdio.Gateway{}, err
 			}
+			handle := g.entry(telemetry.EntryStdio)
 			return stdio.Gateway{
-				Handle:  g.entry(telemetry.EntryStdio),
+				Handle: func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+					g.ownAgent.called(call)
+					return handle(ctx, call)
+				},
 				Samples: g.Cluster,
 				Visible: g.visibility.Of,
 				Changed: g.visibility.Watch,

@@ -15,7 +15,7 @@ import (
 func (g *Gateway) openStop() error {
 	g.Stop = halt.Open(halt.Options{
 		Dir: g.parts.Data, Node: g.node(), Records: g.Cluster.Shared(), Nodes: func() []string { return g.Cluster.State().Nodes },
-		Targets: g.ownTargets, Journal: g.Journal, Event: g.Cluster.AddEvent, Log: g.parts.Log,
+		Targets: g.ownTargets, Journal: g.Journal, Event: g.Cluster.AddEvent, Changed: g.stopChanged, Log: g.parts.Log,
 		Handle: func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 			return g.Pipeline.Handle(ctx, call)
 		},
@@ -53,6 +53,8 @@ func (s stopper) Halt(ctx context.Context, by ferrule.Principal, reason string, 
 	if err != nil {
 		return out, err
 	}
+	s.lastStop.Store(&report)
+	s.stopChanged()
 	out = builtin.StopOutput{Summary: subject(known) + " stopped: changes are denied. A device may still be doing what it was told before. To resume, a person runs `ferrule resume`.", Ended: report.Ended, MayHaveRun: report.MayHaveRun}
 	for _, id := range unknown {
 		out.Incomplete = true

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/xiaozhi/provision"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
@@ -16,6 +17,13 @@ type trust struct{ *Gateway }
 // Adopt implements builtin.Trust. A device that was never admitted has no ID yet and is
 // named by the code that it shows.
 func (t trust) Adopt(ctx context.Context, id, name string) (builtin.TrustOutput, error) {
+	if _, _, known := t.Fleet.Lookup(id); !known {
+		// A device is listed by its address until it has said what it is. A person may have
+		// seen it just before.
+		if dev, ok := t.Devices.At(id); ok {
+			id = dev.ID
+		}
+	}
 	adopted := id
 	if _, _, known := t.Fleet.Lookup(id); known && name != "" {
 		if err := names(t).Rename(id, name); err != nil {
@@ -50,7 +58,7 @@ func (t trust) AdoptKind(ctx context.Context, id, name string) (builtin.TrustOut
 	}
 	out, err := t.Adopt(ctx, id, name)
 	if len(others) > 0 {
-		out.Note += " The others of its Kind on this broker are adopted too: " + builtin.FirstOf(others) + "."
+		out.Note += " The others of its Kind there are adopted too: " + builtin.FirstOf(others) + "."
 	}
 	out.Note += " Others of its Kind are adopted when they are found."
 	return out, err
@@ -62,9 +70,9 @@ func (t trust) ForgetKind(id string) (builtin.TrustOutput, error) {
 	if err != nil {
 		return builtin.TrustOutput{}, err
 	}
-	out := builtin.TrustOutput{Device: id, Note: "Devices of its Kind on the same broker wait to be adopted when they are found."}
+	out := builtin.TrustOutput{Device: id, Note: "Devices of its Kind on the same broker or Home Assistant wait to be adopted when they are found."}
 	if len(others) > 0 {
-		out.Note = "So are the others of its Kind on the same broker: " + builtin.FirstOf(others) + ". " + out.Note
+		out.Note = "So are the others of its Kind there: " + builtin.FirstOf(others) + ". " + out.Note
 	}
 	for _, forgotten := range append(others, id) {
 		if t.History != nil {
@@ -77,7 +85,10 @@ func (t trust) ForgetKind(id string) (builtin.TrustOutput, error) {
 
 // adoptedNote says what happens after a device was adopted.
 func adoptedNote(dev *ferrule.Device) string {
-	if dev.State == ferrule.StateOnline {
+	switch {
+	case dev.State == ferrule.StateOnline && dev.Model == "":
+		return fmt.Sprintf("It is at %s.", dev.Address)
+	case dev.State == ferrule.StateOnline:
 		return fmt.Sprintf("It is a %s at %s.", dev.Model, dev.Address)
 	}
 	return "It is not connected: " + dev.Reason + "."
@@ -119,7 +130,7 @@ func (t trust) Forget(id string) (builtin.TrustOutput, error) {
 	case configured:
 		out.Note = "It is configured, so it comes back as a new device. To prevent that, remove it from `devices` in ferrule.yaml, or its flag from `ferrule up`, then run `ferrule reload`; after a change of flags, restart the gateway."
 	case inSight:
-		out.Note = "It is still in reach, so it is listed again and waits to be adopted."
+		out.Note = "It is still in reach, so it is listed again, as a new device."
 	}
 	dev, _, known := t.Fleet.Lookup(id)
 	if !known {
@@ -198,12 +209,17 @@ func (l listed) Devices() []*ferrule.Device {
 // showingCodes returns the devices that show a code, by their addresses.
 func (l listed) showingCodes() (all []*ferrule.Device) {
 	for _, w := range l.waiting() {
-		all = append(all, &ferrule.Device{
-			ID: w.Identity.Address, Address: w.Identity.Address, Transport: dialInTransport,
-			Model: ferrule.Clean(w.Identity.Board, ferrule.MaxWord), Version: ferrule.Clean(w.Identity.Version, ferrule.MaxWord),
-			State: ferrule.StateOffline, Since: w.Since, Trust: ferrule.TrustPending,
-			Reason: fmt.Sprintf("it shows the code %s; if yours does, run `ferrule adopt %s`", w.Code, w.Code),
-		})
+		all = append(all, showingCode(w))
 	}
 	return all
+}
+
+// showingCode returns a device that shows a code.
+func showingCode(w provision.Waiting) *ferrule.Device {
+	return &ferrule.Device{
+		ID: w.Identity.Address, Address: w.Identity.Address, Transport: dialInTransport,
+		Model: ferrule.Clean(w.Identity.Board, ferrule.MaxWord), Version: ferrule.Clean(w.Identity.Version, ferrule.MaxWord),
+		State: ferrule.StateOffline, Since: w.Since, Trust: ferrule.TrustPending,
+		Reason: fmt.Sprintf("it shows the code %s; if yours does, run `ferrule adopt %s`", w.Code, w.Code),
+	}
 }

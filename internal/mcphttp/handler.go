@@ -2,7 +2,8 @@
 // SDK leaves to its user. The gateway and devices written with thing share it.
 //
 //	request ─▶ Guard ─▶ Handler ─▶ SDK, without sessions  (2026-07-28 and later)
-//	                      │     └▶ SDK, with sessions     (up to 2025-11-25)
+//	                      │     ├▶ SDK, with sessions     (up to 2025-11-25)
+//	                      │     └▶ HTTP+SSE               (clients of 2024-11-05)
 //	                      ├ session limit, idle sessions, duplicate members of JSON
 //	                      ├ deadlines for sending a request and reading a response
 //	                      └ EventStore and stream takeover, for clients that reconnect
@@ -18,6 +19,7 @@ import (
 	"iter"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -31,6 +33,17 @@ const (
 	// SessionVersion is the last version with sessions.
 	SessionVersion = "2025-11-25"
 )
+
+// sessionVersions are the versions with sessions.
+var sessionVersions = []string{"2024-11-05", "2025-03-26", "2025-06-18", SessionVersion}
+
+// Agreed returns the version of a session whose client asked for a version.
+func Agreed(asked string) string {
+	if slices.Contains(sessionVersions, asked) {
+		return asked
+	}
+	return SessionVersion
+}
 
 // MCP headers.
 const (
@@ -68,6 +81,8 @@ type Config struct {
 	Events EventLimits
 	// AnyHost disables the SDK's check of the Host header, for callers with their own.
 	AnyHost bool
+	// SSE serves the older transport HTTP+SSE, too. The caller must check the Host header.
+	SSE bool
 	// Log receives the SDK's messages; nil for none.
 	Log *slog.Logger
 }
@@ -81,6 +96,7 @@ type Handler struct {
 	events                *EventStore
 	sessions              sessionUses
 	owners                streamOwners
+	sse                   sseSessions
 	stateless, sessionful http.Handler
 }
 
@@ -120,14 +136,19 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 	}
+	if session, ok := sseMessage(r); ok && h.config.SSE {
+		h.servePosted(timed, r, session, request)
+		return
+	}
 	stateless := r.Header.Get(VersionHeader) >= StatelessVersion
+	sse := h.config.SSE && OpensSSE(r)
 	first := !stateless && r.Method == http.MethodPost && r.Header.Get(SessionHeader) == ""
 	if first && !request.opens() {
 		refuse(timed, http.StatusBadRequest, request.id, jsonrpc.CodeInvalidRequest, "there is no session: send initialize first, then the header "+SessionHeader+" with each request")
 		return
 	}
 	listens := stateless && Listens(r)
-	if first || listens {
+	if first || listens || sse {
 		caller := ""
 		if h.config.Caller != nil {
 			caller = h.config.Caller(r.Context())
@@ -143,6 +164,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("X-Accel-Buffering", "no") // a proxy must not hold events back
 	switch {
+	case sse:
+		h.serveSSE(timed, r)
 	case stateless && r.Method == http.MethodPost:
 		reply := &replyWriter{deadlineWriter: timed, request: request, opened: func(string) {}}
 		defer reply.finish()

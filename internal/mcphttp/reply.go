@@ -3,6 +3,7 @@ package mcphttp
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -18,6 +19,9 @@ const (
 	// reconnectDelay is how long a client should wait before it reconnects to a stream. A
 	// client that does not come back counts as gone soon after.
 	reconnectDelay = 300 * time.Millisecond
+	// waitingEvery is how often a client that waits for a response gets a comment. Some give
+	// up after five seconds without a byte.
+	waitingEvery = 2 * time.Second
 )
 
 // How events begin. With 2025-11-25 the SDK opens a stream with an event that has only
@@ -46,6 +50,8 @@ const (
 // are answered by then. It adds the reconnect delay, which the SDK sends only when it
 // closes a stream itself.
 //
+// A stream that was opened gets a comment now and then, until its response.
+//
 // Errors of the SDK in plain text become JSON-RPC errors.
 type replyWriter struct {
 	*deadlineWriter
@@ -57,8 +63,23 @@ type replyWriter struct {
 	decided    bool // the header is sent, or is about to be
 	held       []byte
 	timer      *time.Timer
+	waiting    *time.Timer
+	finished   bool
 	refused    int    // status of an error in plain text; 0 if there is none
 	reason     []byte // its text
+}
+
+// commentLater sends comments from some time on. It is called with mu held.
+func (w *replyWriter) commentLater() {
+	w.waiting = time.AfterFunc(waitingEvery, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if !w.finished {
+			io.WriteString(w.deadlineWriter, comment) // if it fails, the client is gone
+			w.deadlineWriter.FlushError()
+			w.commentLater()
+		}
+	})
 }
 
 // WriteHeader implements http.ResponseWriter.
@@ -104,6 +125,7 @@ func (w *replyWriter) Write(p []byte) (int, error) {
 	first := len(w.held)
 	n, err := w.deadlineWriter.Write(append(w.held, p...))
 	w.held = nil
+	w.commentLater()
 	return max(0, n-first), err
 }
 
@@ -164,6 +186,7 @@ func (w *replyWriter) release() {
 		w.deadlineWriter.Write(w.held) // if it fails, the client is gone
 		w.held = nil
 		w.deadlineWriter.FlushError()
+		w.commentLater()
 	}
 }
 
@@ -175,6 +198,10 @@ func (w *replyWriter) finish() {
 	w.release()
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.finished = true
+	if w.waiting != nil {
+		w.waiting.Stop()
+	}
 	if w.refused == 0 {
 		return
 	}

@@ -62,6 +62,29 @@ func TestReplySlow(t *testing.T) {
 	}
 }
 
+// TestReplyWaits: while a call runs, its client gets a byte every few seconds. Home Assistant
+// gives up after five without one.
+func TestReplyWaits(t *testing.T) {
+	m := newMover(t)
+	m.version = SessionVersion
+	start := time.Now()
+	resp := m.send(t.Context(), http.MethodPost, "", strings.Replace(move, `,"_meta":{"progressToken":1}`, "", 1))
+	lines := bufio.NewScanner(resp.Body)
+	comments := 0
+	for lines.Scan() {
+		if lines.Text() == strings.TrimSpace(comment) {
+			if comments++; comments == 2 {
+				close(m.proceed)
+			}
+		}
+		if strings.Contains(lines.Text(), `"moved":true`) {
+			t.Logf("%d comments in %v", comments, time.Since(start).Round(time.Millisecond))
+			return
+		}
+	}
+	t.Errorf("no response: %v", lines.Err())
+}
+
 // TestCodes: what is wrong with a request is a JSON-RPC error with the code for it.
 func TestCodes(t *testing.T) {
 	m := newMover(t)

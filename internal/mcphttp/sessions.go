@@ -118,6 +118,13 @@ func (u *sessionUse) end() {
 	u.last = time.Now()
 }
 
+// busy reports whether there is another request than the one of the caller.
+func (u *sessionUse) busy() bool {
+	u.uses.mu.Lock()
+	defer u.uses.mu.Unlock()
+	return u.requests > 1
+}
+
 // by records the caller of a session. It may be called on nil.
 func (u *sessionUse) by(caller func(context.Context) string, ctx context.Context) {
 	if u == nil || caller == nil {

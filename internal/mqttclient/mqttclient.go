@@ -19,6 +19,10 @@ package mqttclient
 
 import "time"
 
+// Dropped is the topic on which Mosquitto publishes how many messages it has dropped, because
+// a subscriber did not take them in time.
+const Dropped = "$SYS/broker/publish/messages/dropped"
+
 // Name is the name of the transport.
 const Name = "mqtt"
 

@@ -41,7 +41,8 @@ func audit(journal Journal, counts *readings, limited *refusals, seen visible, l
 			}
 			start := time.Now()
 			done := &progress{}
-			result, err := protect(context.WithValue(ctx, progressKey{}, done), call, next, done, log)
+			ctx = ferrule.WithLogger(context.WithValue(ctx, progressKey{}, done), log, call)
+			result, err := protect(ctx, call, next, done)
 			if isReading(call) {
 				return result, counts.add(err)
 			}
@@ -63,7 +64,7 @@ func audit(journal Journal, counts *readings, limited *refusals, seen visible, l
 				return result, err
 			}
 			if jerr := appendSoon(journal, entry, done.changes, call.Urgent || call.Stops()); jerr != nil {
-				log.Error("outcome not recorded", "call", call.ID, "device", call.Device, "tool", call.Tool, "err", jerr)
+				ferrule.Logger(ctx).Error("outcome not recorded", "err", jerr)
 			}
 			return result, err
 		}
@@ -71,10 +72,10 @@ func audit(journal Journal, counts *readings, limited *refusals, seen visible, l
 }
 
 // protect calls next and turns a panic into an error.
-func protect(ctx context.Context, call *ferrule.Call, next ferrule.Handler, done *progress, log *slog.Logger) (result *ferrule.Result, err error) {
+func protect(ctx context.Context, call *ferrule.Call, next ferrule.Handler, done *progress) (result *ferrule.Result, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			log.Error("call panicked\n"+string(debug.Stack()), "call", call.ID, "device", call.Device, "tool", call.Tool, "err", r)
+			ferrule.Logger(ctx).Error("call panicked\n"+string(debug.Stack()), "err", r)
 			e := ferrule.Errorf(ferrule.Internal, "internal error: %v", r).
 				WithHint("this is a bug in Ferrule; please report it with the gateway's log")
 			e.Sent = done.sent

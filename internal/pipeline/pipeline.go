@@ -10,6 +10,7 @@
 //	validate   decodes and checks the arguments; lists all violations
 //	authorize  checks the caller's scopes, and asks the policy
 //	approve    asks a person, if the policy requires it
+//	hooks      asks the owner's programs and services, which may refuse
 //	cache      answers from memory, if a recent answer is known
 //	deadline   limits the time of the call, including the wait in queues; checks the answer
 //	stop       refuses changes while they are stopped, and ends those under way
@@ -109,6 +110,8 @@ type Parts struct {
 	Visible func(who ferrule.Principal) ferrule.Visibility
 	// Approvals asks people; if it is nil, what needs approval is denied.
 	Approvals Approvals
+	// Hooks may refuse calls, and are told about outcomes; it may be nil.
+	Hooks Hooks
 	// Stop can end all changes, and Bounds has the physical limits; each may be nil.
 	Stop   Stop
 	Bounds Bounds
@@ -171,6 +174,7 @@ func (p *Pipeline) stages(parts Parts) []namedStage {
 		{"validate", validate()},
 		{"authorize", authorize(parts.Policy)},
 		{"approve", approve(parts.Approvals)},
+		{"hooks", hooks(parts.Hooks)},
 		{"cache", cache(parts.Config.Cache, p.answers)},
 		{"deadline", deadline(parts.Config.Deadline, parts.Config.ApprovalWait)},
 		{"stop", stop(parts.Stop)},

@@ -13,7 +13,7 @@ import (
 // Home is a simulated home on an MQTT broker. Its devices describe themselves as Zigbee2MQTT,
 // ESPHome and others do, obey commands and report their state.
 type Home struct {
-	// Now and then something changes by itself, at this interval; 0 for never.
+	// Every is the interval at which something changes by itself; 0 for never.
 	Every time.Duration
 
 	mu       sync.Mutex

@@ -96,7 +96,7 @@ func JoinHome(ctx context.Context, h *Home, url string, log *slog.Logger, ready 
 		if err != nil {
 			break
 		}
-		if err := h.Join(clientBus{ctx, conn}); err == nil {
+		if err := h.Join(clientBus{conn}); err == nil {
 			ready(url)
 		} else {
 			log.Warn("the broker refused a part of the home", "err", err)
@@ -111,15 +111,12 @@ func JoinHome(ctx context.Context, h *Home, url string, log *slog.Logger, ready 
 	return <-failed
 }
 
-// clientBus is a connection to a broker elsewhere.
-type clientBus struct {
-	ctx  context.Context
-	conn *mqttclient.Conn
-}
+// clientBus is a connection to a broker elsewhere. Its calls end with the connection.
+type clientBus struct{ conn *mqttclient.Conn }
 
 // Publish implements Bus.
 func (b clientBus) Publish(topic string, payload []byte, retain bool) error {
-	return b.conn.Publish(b.ctx, mqttclient.Publication{Topic: topic, Payload: payload, Retain: retain})
+	return b.conn.Publish(context.Background(), mqttclient.Publication{Topic: topic, Payload: payload, Retain: retain})
 }
 
 // Subscribe implements Bus. A device answers in another goroutine than the one that reads
@@ -136,7 +133,7 @@ func (b clientBus) Subscribe(topic string, fn func([]byte)) error {
 			}
 		}
 	}()
-	_, err := b.conn.Subscribe(b.ctx, func(m mqttclient.Message) {
+	_, err := b.conn.Subscribe(context.Background(), func(m mqttclient.Message) {
 		select {
 		case queue <- m.Payload:
 		default: // as a real device would, it loses what is too much

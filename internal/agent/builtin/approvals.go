@@ -2,8 +2,10 @@ package builtin
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
@@ -56,6 +58,56 @@ func ListApprovals(approvals Approvals) Tool {
 		out.Approvals, out.Silent = approvals.List(ctx, call)
 		return out, nil
 	}).ForPeople()
+}
+
+// ApprovalStatusTool is the name of approval_status. A panel draws its result.
+const ApprovalStatusTool = "approval_status"
+
+// ApprovalStatusOutput is the result of approval_status.
+type ApprovalStatusOutput struct {
+	Approvals []OwnApproval `json:"approvals"`
+	Silent    []string      `json:"silent,omitempty"`
+	Time      time.Time     `json:"time"`
+	// Console is the page on which people answer; empty if there is none.
+	Console string `json:"console,omitempty"`
+}
+
+// OwnApproval is a request of the caller.
+type OwnApproval struct {
+	ferrule.Approval
+	// Exact is the text of the arguments: a program that decodes and encodes them may
+	// change numbers.
+	Exact string `json:"exact"`
+}
+
+// ApprovalStatus returns the tool approval_status: the caller's own requests. Nobody answers
+// with it, because a call from a panel is a call of its agent. Console returns the page on
+// which people answer, or "".
+func ApprovalStatus(approvals Approvals, console func() string) Tool {
+	const text = "Shows your calls that wait for a person's approval."
+	return Shown(ApprovalStatusTool, text, ferrule.Reads, func(ctx context.Context, call *ferrule.Call, _ ListApprovalsInput) (*ferrule.Result, error) {
+		out := ApprovalStatusOutput{Approvals: []OwnApproval{}, Time: time.Now().UTC(), Console: console()}
+		all, silent := approvals.List(ctx, call)
+		own := ListApprovalsOutput{Silent: silent}
+		caller := ferrule.Clean(call.Principal.String(), ferrule.MaxWord)
+		for _, a := range all {
+			if a.Caller == caller && a.Auth == call.Principal.Auth {
+				a.Rule, a.User = "", "" // for people
+				out.Approvals = append(out.Approvals, OwnApproval{a, string(ferrule.EscapeHidden(a.Args))})
+				own.Approvals = append(own.Approvals, a)
+			}
+		}
+		out.Silent = silent
+		value, err := json.Marshal(out)
+		if err != nil {
+			return nil, fmt.Errorf("encoding requests for approval: %w", err)
+		}
+		text := strings.TrimSpace(own.Text())
+		if len(out.Approvals) > 0 && out.Console != "" {
+			text += "\nA person answers at " + out.Console
+		}
+		return &ferrule.Result{Value: value, Content: []ferrule.Content{{Type: ferrule.TextContent, Text: text}}}, nil
+	})
 }
 
 // AnswerApprovalInput has the arguments of answer_approval.

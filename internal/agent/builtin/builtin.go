@@ -94,15 +94,23 @@ func (t Tool) WithDeadline(deadline time.Duration) Tool {
 	return t
 }
 
-// Set is the set of built-in tools.
+// Name returns the name of the tool.
+func (t Tool) Name() string { return t.tool.Name }
+
+// Set is a set of built-in tools.
 type Set struct {
 	device   *ferrule.Device
 	manifest *ferrule.Manifest
 	calls    map[string]func(ctx context.Context, call *ferrule.Call) (any, error)
 }
 
-// New returns a Set. It compiles the schemas of all tools.
+// New returns the tools of the gateway itself. It compiles the schemas of all tools.
 func New(version string, tools ...Tool) (*Set, error) {
+	return NewDevice(ferrule.GatewayID, version, tools...)
+}
+
+// NewDevice is New for tools of a device of their own.
+func NewDevice(id, version string, tools ...Tool) (*Set, error) {
 	s := &Set{
 		manifest: &ferrule.Manifest{Model: "ferrule", Version: version, Platform: "go"},
 		calls:    make(map[string]func(context.Context, *ferrule.Call) (any, error)),
@@ -122,6 +130,9 @@ func New(version string, tools ...Tool) (*Set, error) {
 			}
 			t.tool.Output = compiled.Portable() // no built-in tool returns null for a declared object
 		}
+		if s.calls[t.tool.Name] != nil {
+			return nil, fmt.Errorf("built-in tools: duplicate name %q", t.tool.Name)
+		}
 		s.manifest.Tools = append(s.manifest.Tools, t.tool)
 		s.calls[t.tool.Name] = t.call
 	}
@@ -130,7 +141,7 @@ func New(version string, tools ...Tool) (*Set, error) {
 		return nil, fmt.Errorf("built-in tools: %w", err)
 	}
 	s.device = &ferrule.Device{
-		ID: ferrule.GatewayID, Kind: kind, Model: "ferrule", Version: version,
+		ID: id, Kind: kind, Model: "ferrule", Version: version,
 		State: ferrule.StateOnline, Since: time.Now(), Trust: ferrule.TrustAdopted,
 	}
 	return s, nil
@@ -146,7 +157,7 @@ func (s *Set) Manifest() *ferrule.Manifest { return s.manifest }
 func (s *Set) Handle(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 	fn := s.calls[call.Tool]
 	if fn == nil {
-		return nil, ferrule.Errorf(ferrule.NotFound, "the gateway has no tool %q", call.Tool)
+		return nil, ferrule.Errorf(ferrule.NotFound, "%s has no tool %q", s.device.ID, call.Tool)
 	}
 	out, err := fn(ctx, call)
 	if err != nil {

@@ -3,6 +3,7 @@ package builtin
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,6 +33,10 @@ type StatusOutput struct {
 	Endpoints []string `json:"endpoints,omitempty"`
 	// Brokers says what is wrong with MQTT brokers.
 	Brokers []string `json:"brokers,omitempty"`
+	// Homes says what is wrong with Home Assistants.
+	Homes []string `json:"homes,omitempty"`
+	// Hooks says which hooks fail. Agents do not see it.
+	Hooks []string `json:"hooks,omitempty"`
 	// Stopped says what is stopped, by whom and why; empty if nothing is.
 	Stopped string `json:"stopped,omitempty"`
 	// NotRecording is why measured values are not stored; empty if they are.
@@ -67,7 +72,7 @@ func Status(version string, look func(who ferrule.Principal) StatusOutput) Tool 
 		out := look(call.Principal)
 		out.Version = version
 		out.Summary = strings.TrimSpace(out.Stopped + " " + out.summary())
-		for _, problem := range out.Brokers {
+		for _, problem := range slices.Concat(out.Brokers, out.Homes) {
 			out.Summary += " A problem: " + problem + "."
 		}
 		return out, nil

@@ -25,13 +25,13 @@ type Trust interface {
 type AdoptInput struct {
 	Device string `json:"device" jsonschema:"ID of the device, or the code that it shows"`
 	Name   string `json:"name,omitempty" jsonschema:"new ID of the device; default: as it is"`
-	Kind   bool   `json:"kind,omitempty" jsonschema:"also adopt all devices of its Kind on its broker, now and later"`
+	Kind   bool   `json:"kind,omitempty" jsonschema:"also adopt all devices of its Kind on its broker or Home Assistant, now and later"`
 }
 
 // TrustInput has the arguments of forget_device.
 type TrustInput struct {
 	Device string `json:"device" jsonschema:"ID of the device"`
-	Kind   bool   `json:"kind,omitempty" jsonschema:"forget all devices of its Kind on its broker"`
+	Kind   bool   `json:"kind,omitempty" jsonschema:"forget all devices of its Kind on its broker or Home Assistant"`
 }
 
 // TrustOutput is the result of adopt_device and forget_device.

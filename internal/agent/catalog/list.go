@@ -19,7 +19,7 @@ const (
 
 // Built-in tools in the list, by shape.
 var (
-	alwaysListed   = []string{"status", ferrule.StopTool}
+	alwaysListed   = []string{"status", "show_device", "approval_status", ferrule.StopTool}
 	listedIfFolded = []string{"find_devices"}
 	listedIfSearch = []string{"find_devices", "find_tools", "describe_tool", "call_many"}
 )
@@ -148,9 +148,12 @@ func (c *Catalog) ownOffers(names []string) []ferrule.Offer {
 	return offers
 }
 
+// CallTool is the name of the tool that calls any other tool by name.
+var CallTool = Name("call_tool")
+
 // callTool calls any other tool by name.
 var callTool = ferrule.Offer{
-	Name: Name("call_tool"),
+	Name: CallTool,
 	Text: "Calls a tool by the name that " + Name("find_tools") + " returned. Its effect is that of the called tool.",
 	Input: json.RawMessage(`{"type":"object","properties":{` +
 		`"name":{"type":"string","description":"name of the tool, such as robot__gpio_write"},` +

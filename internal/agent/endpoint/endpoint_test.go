@@ -20,6 +20,7 @@ import (
 	"github.com/gobwas/ws"
 
 	"github.com/ferrulehq/ferrule/internal/agent/catalog"
+	"github.com/ferrulehq/ferrule/internal/agent/rpc"
 	"github.com/ferrulehq/ferrule/internal/agent/server"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
@@ -356,7 +357,7 @@ func TestMaxPending(t *testing.T) {
 	start(t, Config{URL: ferrule.Secret(broker.url())}, board, quiet)
 	far := broker.accept()
 	for i := range maxPending {
-		far.say(`{"jsonrpc":"2.0","id":` + string(encode(i)) + `,"method":"tools/call","params":{"name":"robot__slow"}}`)
+		far.say(`{"jsonrpc":"2.0","id":` + string(rpc.Encode(i)) + `,"method":"tools/call","params":{"name":"robot__slow"}}`)
 	}
 	far.say(`{"jsonrpc":"2.0","id":"more","method":"tools/call","params":{"name":"robot__move"}}`)
 	if got := far.hear(); !strings.Contains(got, `"id":"more","error":{"code":-32000`) || !strings.Contains(got, "not started") {

@@ -7,6 +7,8 @@ import (
 	"sort"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/ferrulehq/ferrule/internal/agent/rpc"
 )
 
 // envelope is the size reserved for the part of a message around the entries of a list:
@@ -15,14 +17,14 @@ const envelope = 1536
 
 // fit encodes a response in at most limit bytes. The content of a tool result is
 // truncated with a note; any other result becomes an error.
-func fit(r request, m message, limit int) []byte {
-	answer := message{Version: "2.0", ID: r.id, Result: m.Result, Error: m.Error}
+func fit(r request, m rpc.Message, limit int) []byte {
+	answer := rpc.Message{Version: "2.0", ID: r.id, Result: m.Result, Error: m.Error}
 	var result toolResult
 	isResult := r.method == methodCallTool && m.Result != nil && json.Unmarshal(m.Result, &result) == nil
 	if isResult && result.IsError {
 		answer.Result = withError(m.Result, result.text())
 	}
-	whole := encode(answer)
+	whole := rpc.Encode(answer)
 	if len(whole) <= limit {
 		return whole
 	}
@@ -30,8 +32,8 @@ func fit(r request, m message, limit int) []byte {
 		return result.fit(answer, len(whole), limit)
 	}
 	answer.Result = nil
-	answer.Error = failure(codeInternal, fmt.Sprintf("The result has %d bytes; this endpoint allows %d.", len(whole), limit)).Error
-	return encode(answer)
+	answer.Error = failure(rpc.CodeInternal, fmt.Sprintf("The result has %d bytes; this endpoint allows %d.", len(whole), limit)).Error
+	return rpc.Encode(answer)
 }
 
 // toolResult is a tools/call result without structured content.
@@ -50,8 +52,8 @@ func withError(result json.RawMessage, text string) json.RawMessage {
 	if json.Unmarshal(result, &members) != nil {
 		return result
 	}
-	members["error"] = encode(text)
-	return encode(members)
+	members["error"] = rpc.Encode(text)
+	return rpc.Encode(members)
 }
 
 // text returns the content as text.
@@ -87,19 +89,19 @@ func (c content) MarshalJSON() ([]byte, error) {
 	if c.raw != nil {
 		return c.raw, nil
 	}
-	return encode(map[string]string{"type": "text", "text": c.text}), nil
+	return rpc.Encode(map[string]string{"type": "text", "text": c.text}), nil
 }
 
 // fit encodes as much of the result as possible: all content, else its text, truncated.
 // Whole is the full size of the response.
-func (t toolResult) fit(answer message, whole, limit int) []byte {
+func (t toolResult) fit(answer rpc.Message, whole, limit int) []byte {
 	with := func(content ...content) []byte {
 		short := toolResult{Content: content, IsError: t.IsError}
 		if t.IsError {
 			short.Error = short.text()
 		}
-		answer.Result = encode(short)
-		return encode(answer)
+		answer.Result = rpc.Encode(short)
+		return rpc.Encode(answer)
 	}
 	if out := with(t.Content...); len(out) <= limit {
 		return out

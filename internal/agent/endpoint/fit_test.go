@@ -6,13 +6,15 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/ferrulehq/ferrule/internal/agent/rpc"
 )
 
 // TestFit checks that responses stay within the limit, that truncation is marked, and that
 // an error keeps its end, which says whether the action may have run.
 func TestFit(t *testing.T) {
 	const limit = minLimit
-	text := func(s string) string { return string(encode(map[string]string{"type": "text", "text": s})) }
+	text := func(s string) string { return string(rpc.Encode(map[string]string{"type": "text", "text": s})) }
 	long := strings.Repeat("温度<\"", 1000)
 	for name, test := range map[string]struct {
 		method, result string
@@ -29,8 +31,8 @@ func TestFit(t *testing.T) {
 		"list":     {"tools/list", `{"tools":["` + strings.Repeat("x", limit) + `"]}`, []string{`"error":`, "this endpoint allows 4096"}, []string{"xxxx"}},
 		"odd":      {methodCallTool, `{"content":"` + strings.Repeat("x", limit) + `"}`, []string{`"error":`}, []string{"xxxx"}},
 	} {
-		r := request{json.RawMessage(`"` + strings.Repeat("i", maxID-2) + `"`), test.method}
-		got := fit(r, message{Result: json.RawMessage(test.result)}, limit)
+		r := request{json.RawMessage(`"` + strings.Repeat("i", rpc.MaxID-2) + `"`), test.method}
+		got := fit(r, rpc.Message{Result: json.RawMessage(test.result)}, limit)
 		if len(got) > limit || !json.Valid(got) || !utf8.Valid(got) || !strings.Contains(string(got), string(r.id)) {
 			t.Errorf("%s: %d bytes: %s", name, len(got), got)
 		}
@@ -59,8 +61,8 @@ func TestFit(t *testing.T) {
 			}
 		}
 	}
-	refused := failure(codeInternal, strings.Repeat("no ", limit))
-	if got := fit(request{json.RawMessage("1"), methodCallTool}, refused, limit); len(got) > limit || !strings.Contains(string(got), fmt.Sprint(codeInternal)) {
+	refused := failure(rpc.CodeInternal, strings.Repeat("no ", limit))
+	if got := fit(request{json.RawMessage("1"), methodCallTool}, refused, limit); len(got) > limit || !strings.Contains(string(got), fmt.Sprint(rpc.CodeInternal)) {
 		t.Errorf("got %s", got)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/gobwas/ws"
+
+	"github.com/ferrulehq/ferrule/internal/agent/rpc"
 )
 
 // FuzzRecv checks that fragmentation does not change messages, and that sizes are bounded.
@@ -110,7 +112,7 @@ func FuzzReceive(f *testing.F) {
 				t.Fatalf("it has ended: %v", err)
 			}
 			frame = ws.UnmaskFrame(frame)
-			var m message
+			var m rpc.Message
 			if err := json.Unmarshal(frame.Payload, &m); err != nil || len(frame.Payload) > minLimit {
 				t.Fatalf("%d bytes, %v: %s", len(frame.Payload), err, frame.Payload)
 			}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gobwas/ws"
 
+	"github.com/ferrulehq/ferrule/internal/agent/rpc"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/strictjson"
 )
@@ -31,8 +32,8 @@ type session struct {
 	initDone   chan struct{}   // closed when initResult is set
 	ended      chan struct{}   // closed when the Server is done
 	end        sync.Once
-	line       []byte // an incomplete line from the Server
-	loggedDrop bool   // a dropped message was logged
+	lines      rpc.Lines // from the Server
+	loggedDrop bool      // a dropped message was logged
 
 	mu      sync.Mutex
 	heard   bool              // an agent has sent something
@@ -50,19 +51,6 @@ type request struct {
 // maxPending is the maximum number of pending requests per connection.
 const maxPending = 256
 
-// maxID is the maximum length of an id.
-const maxID = 256
-
-// message is a JSON-RPC message.
-type message struct {
-	Version string          `json:"jsonrpc"`
-	ID      json.RawMessage `json:"id,omitempty"`
-	Method  string          `json:"method,omitempty"`
-	Params  json.RawMessage `json:"params,omitempty"`
-	Result  json.RawMessage `json:"result,omitempty"`
-	Error   json.RawMessage `json:"error,omitempty"`
-}
-
 // Methods that are handled here, or need attention.
 const (
 	methodInitialize  = "initialize"
@@ -73,17 +61,13 @@ const (
 	listChanged       = "/list_changed" // how methods end
 )
 
-// Codes of errors from here.
-const (
-	codeInternal = -32603
-	codeBusy     = -32000
-)
-
-func newSession(s *socket, requests io.Writer, cfg Config, log *slog.Logger) *session {
-	return &session{
-		socket: s, requests: requests, name: cfg.Name, limit: cfg.Limit, log: log,
+func newSession(at *socket, requests io.Writer, cfg Config, log *slog.Logger) *session {
+	s := &session{
+		socket: at, requests: requests, name: cfg.Name, limit: cfg.Limit, log: log,
 		initDone: make(chan struct{}), ended: make(chan struct{}), changed: make(map[string][]byte), pending: make(map[int64]request),
 	}
+	s.lines.Pass = s.toAgent
+	return s
 }
 
 // run initializes the Server and forwards messages until the connection breaks.
@@ -124,7 +108,7 @@ func (s *session) initialize() error {
 	if s.initResult == nil {
 		return errors.New("the gateway did not answer initialize")
 	}
-	return s.toServer(message{Method: methodInitialized})
+	return s.toServer(rpc.Message{Method: methodInitialized})
 }
 
 // receive handles a message or a batch from agents.
@@ -152,7 +136,7 @@ func (s *session) receive(data []byte) error {
 
 // receiveOne handles one message. Responses are ignored: we send no requests to agents.
 func (s *session) receiveOne(data []byte) error {
-	var m message
+	var m rpc.Message
 	if err := json.Unmarshal(data, &m); err != nil {
 		s.logDropped("dropped a message: not JSON-RPC")
 		return nil
@@ -169,9 +153,9 @@ func (s *session) receiveOne(data []byte) error {
 	case !isID(m.ID):
 		s.logDropped("dropped a request: its id is not a string or number, or too long")
 	case m.Method == methodInitialize:
-		return s.answer(request{m.ID, m.Method}, message{Result: s.initResultFor(m.Params)})
+		return s.answer(request{m.ID, m.Method}, rpc.Message{Result: s.initResultFor(m.Params)})
 	case m.Method == methodPing:
-		return s.answer(request{m.ID, m.Method}, message{Result: json.RawMessage(`{}`)})
+		return s.answer(request{m.ID, m.Method}, rpc.Message{Result: json.RawMessage(`{}`)})
 	default:
 		return s.forward(request{m.ID, m.Method}, m.Params)
 	}
@@ -180,7 +164,7 @@ func (s *session) receiveOne(data []byte) error {
 
 // isID reports whether a value can be a request id.
 func isID(id json.RawMessage) bool {
-	return len(id) <= maxID && (id[0] == '"' || id[0] == '-' || id[0] >= '0' && id[0] <= '9')
+	return len(id) <= rpc.MaxID && (id[0] == '"' || id[0] == '-' || id[0] >= '0' && id[0] <= '9')
 }
 
 // logDropped logs a dropped message: the first one per connection as a warning.
@@ -210,8 +194,8 @@ func (s *session) initResultFor(params json.RawMessage) json.RawMessage {
 	if json.Unmarshal(s.initResult, &result) != nil || result == nil {
 		return s.initResult
 	}
-	result["protocolVersion"] = encode(requested.ProtocolVersion)
-	return encode(result)
+	result["protocolVersion"] = rpc.Encode(requested.ProtocolVersion)
+	return rpc.Encode(result)
 }
 
 // forward sends a request to the Server, with a new id. A tools/call with the id of a
@@ -232,9 +216,9 @@ func (s *session) forward(r request, params json.RawMessage) error {
 		s.logDropped("dropped a call: one with the same id is in progress; it did not run again")
 		return nil
 	case full:
-		return s.answer(r, failure(codeBusy, fmt.Sprintf("%d requests are in progress. This one was not started; try again later.", maxPending)))
+		return s.answer(r, failure(rpc.CodeBusy, fmt.Sprintf("%d requests are in progress. This one was not started; try again later.", maxPending)))
 	}
-	return s.toServer(message{ID: encode(id), Method: r.method, Params: params})
+	return s.toServer(rpc.Message{ID: rpc.Encode(id), Method: r.method, Params: params})
 }
 
 // find returns the newest pending request with an agent's id, and with a method unless it
@@ -260,32 +244,18 @@ func (s *session) cancel(params json.RawMessage) error {
 	if !found {
 		return nil // already answered
 	}
-	return s.toServer(message{Method: methodCancelled, Params: encode(map[string]int64{"requestId": id})})
+	return s.toServer(rpc.Message{Method: methodCancelled, Params: rpc.Encode(map[string]int64{"requestId": id})})
 }
 
 // toServer sends a message to the Server.
-func (s *session) toServer(m message) error {
+func (s *session) toServer(m rpc.Message) error {
 	m.Version = "2.0"
-	_, err := s.requests.Write(append(encode(m), '\n'))
+	_, err := s.requests.Write(append(rpc.Encode(m), '\n'))
 	return err
 }
 
 // Write receives messages from the Server, one per line.
-func (s *session) Write(p []byte) (int, error) {
-	for rest := p; len(rest) > 0; {
-		line, after, whole := bytes.Cut(rest, []byte{'\n'})
-		s.line, rest = append(s.line, line...), after
-		if !whole {
-			break
-		}
-		err := s.toAgent(s.line)
-		s.line = nil
-		if err != nil {
-			return 0, err
-		}
-	}
-	return len(p), nil
-}
+func (s *session) Write(p []byte) (int, error) { return s.lines.Write(p) }
 
 // Close records that the Server is done.
 func (s *session) Close() error {
@@ -296,7 +266,7 @@ func (s *session) Close() error {
 // toAgent sends a message of the Server: a response with the agent's own id, or a
 // notification if it is small enough.
 func (s *session) toAgent(line []byte) error {
-	var m message
+	var m rpc.Message
 	if err := json.Unmarshal(line, &m); err != nil {
 		return err
 	}
@@ -363,22 +333,11 @@ func (s *session) hear(method string) error {
 }
 
 // answer sends a response within the size limit.
-func (s *session) answer(r request, m message) error {
+func (s *session) answer(r request, m rpc.Message) error {
 	return s.socket.send(ws.OpText, fit(r, m, s.limit))
 }
 
 // failure returns an error response.
-func failure(code int, text string) message {
-	return message{Error: encode(map[string]any{"code": code, "message": text})}
-}
-
-// encode returns JSON without HTML escaping.
-func encode(v any) json.RawMessage {
-	var out bytes.Buffer
-	encoder := json.NewEncoder(&out)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(v); err != nil {
-		panic(err) // all types here can be encoded
-	}
-	return bytes.TrimSuffix(out.Bytes(), []byte{'\n'})
+func failure(code int, text string) rpc.Message {
+	return rpc.Message{Error: rpc.Encode(map[string]any{"code": code, "message": text})}
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"testing"
+
+	"github.com/ferrulehq/ferrule/internal/agent/rpc"
 )
 
 // FuzzDecode: what decode accepts becomes one line of JSON.
@@ -20,8 +22,8 @@ func FuzzDecode(f *testing.F) {
 		if !ok {
 			return
 		}
-		m.clientID()
-		line := m.encode()
+		clientID(m)
+		line := rpc.Encode(m)
 		if bytes.ContainsAny(line, "\r\n") || !json.Valid(line) {
 			t.Errorf("%q is not one line of JSON", line)
 		}

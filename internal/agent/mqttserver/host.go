@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ferrulehq/ferrule/internal/agent/rpc"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/mqttclient"
 	"github.com/ferrulehq/ferrule/internal/mqttclient/mcptopics"
@@ -65,7 +66,7 @@ func (h *host) start(ctx context.Context, m mqttclient.Message) {
 	}
 	client := mcptopics.Sender(m)
 	if client == "" {
-		client = first.clientID()
+		client = clientID(first)
 	}
 	if mcptopics.CheckID(client) != nil || client == h.server.ID {
 		h.parts.Log.Debug("ignored an initialize request without a usable client ID")
@@ -82,7 +83,7 @@ func (h *host) start(ctx context.Context, m mqttclient.Message) {
 	}
 	if len(h.sessions) >= maxSessions {
 		h.tasks.Go(func() {
-			h.publish(h.server.RPC(client), failure(first.ID, codeBusy, fmt.Sprintf("%d sessions are open: try again later", maxSessions)))
+			h.publish(h.server.RPC(client), failure(first.ID, rpc.CodeBusy, fmt.Sprintf("%d sessions are open: try again later", maxSessions)))
 		})
 		return
 	}
@@ -91,6 +92,7 @@ func (h *host) start(ctx context.Context, m mqttclient.Message) {
 		host: h, client: client, rpc: h.server.RPC(client), first: first, cancel: cancel,
 		in: make(chan queued, maxQueue), seen: make(map[string]bool),
 	}
+	s.lines.Pass = s.pass
 	h.sessions[client] = s
 	h.tasks.Go(func() {
 		s.run(ctx)

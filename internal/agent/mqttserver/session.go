@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ferrulehq/ferrule/internal/agent/rpc"
 	"github.com/ferrulehq/ferrule/internal/mqttclient"
 	"github.com/ferrulehq/ferrule/internal/mqttclient/mcptopics"
 )
@@ -21,7 +22,7 @@ type session struct {
 	host   *host
 	client string
 	rpc    string // topic
-	first  message
+	first  rpc.Message
 	cancel context.CancelFunc
 	heard  atomic.Bool // the client has sent something after initialize
 
@@ -32,7 +33,7 @@ type session struct {
 	seen  map[string]bool // IDs of requests
 	order []string        // of seen
 
-	line []byte // an incomplete line of the Server
+	lines rpc.Lines // of the Server
 
 	mu     sync.Mutex
 	reason string // why it has ended; empty if it has not
@@ -41,7 +42,7 @@ type session struct {
 
 // queued is a message of the client that the Server does not have yet.
 type queued struct {
-	message
+	rpc.Message
 	size int64
 }
 
@@ -82,7 +83,7 @@ func (s *session) run(ctx context.Context) {
 	unsubscribe, err := s.subscribe(ctx)
 	if err != nil {
 		log.Warn("an agent on the broker cannot be served", "err", err)
-		s.host.publish(s.rpc, failure(s.first.ID, codeInternal, "the gateway cannot subscribe to the topics of this session"))
+		s.host.publish(s.rpc, failure(s.first.ID, rpc.CodeInternal, "the gateway cannot subscribe to the topics of this session"))
 		return
 	}
 	defer unsubscribe()
@@ -169,7 +170,7 @@ func (s *session) feed(ctx context.Context, requests io.Writer) {
 			s.size.Add(-m.size)
 			last = time.Now()
 			silence.Reset(pingAfter)
-			if s.forward(requests, m.message) != nil {
+			if s.forward(requests, m.Message) != nil {
 				return
 			}
 		case <-silence.C:
@@ -189,12 +190,12 @@ var pingID = json.RawMessage(`"ferrule-ping"`)
 
 // ping finds out if the client is gone.
 func (s *session) ping() {
-	s.send(message{Version: "2.0", ID: pingID, Method: methodPing}.encode())
+	s.send(rpc.Encode(rpc.Message{Version: "2.0", ID: pingID, Method: methodPing}))
 }
 
 // forward passes a message to the Server, unless it is a request that came before.
-func (s *session) forward(requests io.Writer, m message) error {
-	line := m.encode()
+func (s *session) forward(requests io.Writer, m rpc.Message) error {
+	line := rpc.Encode(m)
 	if err := s.host.parts.Check(line); err != nil {
 		s.host.parts.Log.Debug("dropped a message", "client", s.client, "err", err)
 		return nil
@@ -227,28 +228,14 @@ func (s *session) isNew(id string) bool {
 }
 
 // Write receives messages of the Server, one per line.
-func (s *session) Write(p []byte) (int, error) {
-	for rest := p; len(rest) > 0; {
-		line, after, whole := bytes.Cut(rest, []byte{'\n'})
-		s.line, rest = append(s.line, line...), after
-		if !whole {
-			break
-		}
-		err := s.pass(s.line)
-		s.line = nil
-		if err != nil {
-			return 0, err
-		}
-	}
-	return len(p), nil
-}
+func (s *session) Write(p []byte) (int, error) { return s.lines.Write(p) }
 
 // Close implements io.WriteCloser.
 func (s *session) Close() error { return nil }
 
 // pass publishes a message of the Server.
 func (s *session) pass(line []byte) error {
-	var m message
+	var m rpc.Message
 	if err := json.Unmarshal(line, &m); err != nil {
 		return err
 	}
@@ -259,7 +246,7 @@ func (s *session) pass(line []byte) error {
 	err := s.send(line)
 	if errors.Is(err, mqttclient.ErrUnsent) && m.ID != nil && m.Method == "" && !s.hasEnded() && s.host.conn.Err() == nil {
 		// It is too long for the broker.
-		return s.send(failure(m.ID, codeInternal, fmt.Sprintf("The request was handled, but its result cannot be delivered: %v", strings.TrimPrefix(err.Error(), mqttclient.ErrUnsent.Error()+": "))))
+		return s.send(failure(m.ID, rpc.CodeInternal, fmt.Sprintf("The request was handled, but its result cannot be delivered: %v", strings.TrimPrefix(err.Error(), mqttclient.ErrUnsent.Error()+": "))))
 	}
 	return err
 }

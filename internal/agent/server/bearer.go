@@ -221,7 +221,7 @@ func (s *Server) challenge(h http.Header, r *http.Request, why *refusal) {
 	if why.scopes != 0 && s.canLogIn(r) {
 		path, _ := resourceOf(r.URL.Path)
 		add("scope", why.scopes.String())
-		add("resource_metadata", mcphttp.Origin(s.parts.URL, r)+MetadataPath+path)
+		add("resource_metadata", mcphttp.Origin(s.parts.URL, r)+MetadataPath+path+profileQuery(r.URL))
 	}
 	if why.status == http.StatusForbidden {
 		add("error_description", why.text)

@@ -66,7 +66,7 @@ func (v *view) content(device string, c ferrule.Content) mcp.Content {
 		return &mcp.AudioContent{Data: c.Data, MIMEType: c.MIME, Annotations: about}
 	case ferrule.ResourceContent:
 		return &mcp.EmbeddedResource{Annotations: about, Resource: &mcp.ResourceContents{
-			URI: v.scopedURI(device, c.URI), MIMEType: c.MIME, Text: c.Text, Blob: c.Data,
+			URI: v.scopedURI(device, c.URI), MIMEType: v.embeddedType(device, c), Text: c.Text, Blob: c.Data, Meta: v.documentMeta(device, c.URI, c),
 		}}
 	case ferrule.LinkContent:
 		return v.link(device, c, about)

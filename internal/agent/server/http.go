@@ -16,11 +16,12 @@ import (
 	"github.com/ferrulehq/ferrule/internal/mcphttp"
 )
 
-// Handler serves MCP over HTTP at /mcp and /mcp/devices/{device}.
+// Handler serves MCP over HTTP at /mcp and /mcp/devices/{device}. An address may have a
+// profile: see profiles.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("/mcp", s.http)
-	mux.Handle("/mcp/devices/{device}", s.knownDevice(s.http))
+	mux.Handle("/mcp", profiled(s.http))
+	mux.Handle("/mcp/devices/{device}", s.knownDevice(profiled(s.http)))
 	return s.Protected(ferrule.ScopeRead, mux)
 }
 
@@ -28,8 +29,12 @@ func (s *Server) Handler() http.Handler {
 // when the caller is no longer accepted. A call goes on: it was permitted, and its
 // caller must learn its outcome.
 func serveWhile(valid context.Context, next http.Handler, w http.ResponseWriter, r *http.Request) {
-	if !mcphttp.Listens(r) {
+	switch {
+	case !mcphttp.Listens(r):
 		next.ServeHTTP(w, r)
+		return
+	case mcphttp.OpensSSE(r):
+		next.ServeHTTP(w, r.WithContext(mcphttp.Until(r.Context(), valid)))
 		return
 	}
 	ctx, cancel := context.WithCancel(r.Context())
@@ -63,8 +68,7 @@ func (s *Server) servers() iter.Seq[*mcp.Server] {
 func (s *Server) knownDevice(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		dev, ok := s.device(r.PathValue("device"))
-		session := r.Header.Get(mcphttp.SessionHeader) != "" && r.Header.Get(mcphttp.VersionHeader) < mcphttp.StatelessVersion
-		if ok && !caller(r.Context()).Reaches(dev) || !ok && !session {
+		if ok && !caller(r.Context()).Reaches(dev) || !ok && !mcphttp.InSession(r) {
 			http.Error(w, ferrule.UnknownDevice(r.PathValue("device")).Message, http.StatusNotFound)
 			return
 		}

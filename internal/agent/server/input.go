@@ -52,6 +52,10 @@ func (v *view) call(ctx context.Context, req callRequest, state string, answers 
 	params, _ := req.GetParams().(mcp.RequestParams)
 	report := v.server.newReporter(ctx, session, params.GetProgressToken())
 	defer report.end()
+	if limit := profileOf(ctx).answerIn(req.ProtocolVersion()); limit > 0 { // there is no time for questions
+		result, err := v.callWithin(ctx, report, call, limit)
+		return result, nil, withoutNeeds(err)
+	}
 	call.Askable = askable(req.ClientCapabilities())
 	if req.ProtocolVersion() < mcphttp.StatelessVersion {
 		call.Progress = report.report

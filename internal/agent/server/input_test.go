@@ -98,7 +98,7 @@ func user() *mcp.ClientOptions {
 	}
 }
 
-// everyTransport runs a test in all protocol versions: over pipes in memory, HTTP, and
+// everyTransport runs a test in all protocol versions: over HTTP, HTTP+SSE, and
 // standard input and output.
 func everyTransport(t *testing.T, f *Server, options *mcp.ClientOptions, test func(t *testing.T, session *mcp.ClientSession)) {
 	t.Helper()
@@ -119,6 +119,11 @@ func everyTransport(t *testing.T, f *Server, options *mcp.ClientOptions, test fu
 		t.Run("http "+version, func(t *testing.T) {
 			begin(t, &mcp.StreamableClientTransport{Endpoint: server.URL + "/mcp"})
 		})
+		if version < mcphttp.StatelessVersion {
+			t.Run("http+sse "+version, func(t *testing.T) {
+				begin(t, &mcp.SSEClientTransport{Endpoint: server.URL + "/mcp"})
+			})
+		}
 		t.Run("stdio "+version, func(t *testing.T) {
 			theirs, answers := io.Pipe()
 			in, requests := io.Pipe()

@@ -23,7 +23,8 @@ type metadata struct {
 
 // Metadata serves the metadata of the addresses of MCP: where agents get a token. Without
 // an authorization server there is none, because some agents ignore a configured token when
-// they find it. It is public, and the same for devices that exist and that do not.
+// they find it. It is public, and the same for devices that exist and that do not. An address
+// with a profile is a resource of its own, because some agents compare it with theirs.
 func (s *Server) Metadata() http.Handler {
 	return closing(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := strings.TrimPrefix(r.URL.Path, MetadataPath)
@@ -53,7 +54,7 @@ func (s *Server) Metadata() http.Handler {
 			name += ": " + device
 		}
 		body, err := json.Marshal(metadata{
-			Resource: origin + resource, Servers: servers, Scopes: ferrule.LimitTo(ferrule.ScopeEndanger).Names(), Methods: []string{"header"}, Name: name,
+			Resource: origin + resource + profileQuery(r.URL), Servers: servers, Scopes: ferrule.LimitTo(ferrule.ScopeEndanger).Names(), Methods: []string{"header"}, Name: name,
 		})
 		if err != nil { // not with these types
 			http.Error(w, err.Error(), http.StatusInternalServerError)

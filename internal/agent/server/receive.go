@@ -27,6 +27,9 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 		}()
 		ctx = ofToken(ctx, req)
 		ctx = context.WithValue(context.WithValue(ctx, clientKey{}, clientOf(req)), httpSessionKey{}, req.GetSession())
+		if _, opens := req.(*mcp.ServerRequest[*mcp.InitializeParams]); !opens {
+			v.heard(ctx, req)
+		}
 		if ready := v.server.parts.Ready; ready != nil && looks(req) {
 			ready(ctx, client(ctx))
 		}
@@ -61,11 +64,16 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 			if req.Params.ProtocolVersion >= mcphttp.StatelessVersion {
 				req.Params.ProtocolVersion = mcphttp.SessionVersion // the SDK agrees on it, but does not remember
 			}
+			if first := req.Session.InitializeParams(); first != nil {
+				return v.initializedAgain(ctx, first), nil
+			}
 		}
 		result, err = next(ctx, method, req)
 		switch result := result.(type) {
 		case *mcp.InitializeResult:
-			see := v.server.seenBy(context.WithValue(ctx, clientKey{}, clientOf(req))) // the session knows its client now
+			ctx = context.WithValue(ctx, clientKey{}, clientOf(req)) // the session knows its client now
+			v.heard(ctx, req)
+			see := v.server.seenBy(ctx)
 			result.Instructions, result.ServerInfo = v.instructions(see), v.serverInfo(see)
 			v.logClient(ctx, req, result.ProtocolVersion)
 		case *mcp.DiscoverResult:
@@ -78,6 +86,15 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 			v.logClient(ctx, req, "")
 		}
 		return result, err
+	}
+}
+
+// initializedAgain answers an initialize in a session that has begun. The SDK takes it for an
+// error, but some clients send it to ask what the server can do, such as Home Assistant.
+func (v *view) initializedAgain(ctx context.Context, first *mcp.InitializeParams) *mcp.InitializeResult {
+	see := v.server.seenBy(ctx)
+	return &mcp.InitializeResult{
+		ProtocolVersion: mcphttp.Agreed(first.ProtocolVersion), Capabilities: v.capabilities, Instructions: v.instructions(see), ServerInfo: v.serverInfo(see),
 	}
 }
 

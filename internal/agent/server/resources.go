@@ -117,7 +117,7 @@ func (v *view) listResources(ctx context.Context, req *mcp.ListResourcesRequest)
 // resources returns the resources of the first devices, with their signals, sorted by
 // URI.
 func (v *view) resources(see catalog.View) []*mcp.Resource {
-	var all []*mcp.Resource
+	all := v.panelResources()
 	signals := v.listedSignals(see)
 	if v.device == "" {
 		all = append(all, &mcp.Resource{Name: "devices", URI: devicesURI, MIMEType: jsonType, Description: "The first " + strconv.Itoa(listedDevices) + " devices."})
@@ -173,11 +173,16 @@ func (v *view) readResource(ctx context.Context, req *mcp.ReadResourceRequest) (
 	if device, own, ok := v.located(uri); ok {
 		return v.readDevice(ctx, req, uri, device, own)
 	}
+	out := readResults.of(req.ProtocolVersion() >= mcphttp.StatelessVersion)
+	if p := v.panel(uri); p != nil {
+		out.Contents = []*mcp.ResourceContents{{URI: uri, MIMEType: uiType, Text: p.HTML, Meta: panelMeta}}
+		out.Cacheable = uncached
+		return &out, nil
+	}
 	value, err := v.read(ctx, uri)
 	if err != nil {
 		return nil, err
 	}
-	out := readResults.of(req.ProtocolVersion() >= mcphttp.StatelessVersion)
 	out.Contents = []*mcp.ResourceContents{{URI: uri, MIMEType: jsonType, Text: string(plain(value))}}
 	out.Cacheable = uncached
 	return &out, nil
@@ -200,12 +205,15 @@ func (v *view) readDevice(ctx context.Context, req *mcp.ReadResourceRequest, uri
 	}
 	out := readResults.of(req.ProtocolVersion() >= mcphttp.StatelessVersion)
 	out.Contents, out.Cacheable = []*mcp.ResourceContents{}, uncached
+	if err := v.checkView(device, own, result); err != nil {
+		return nil, v.readError(uri, err)
+	}
 	for _, c := range result.Content {
 		at := uri
 		if c.URI != "" && c.URI != own {
 			at = v.scopedURI(device, c.URI)
 		}
-		out.Contents = append(out.Contents, &mcp.ResourceContents{URI: at, MIMEType: c.MIME, Text: c.Text, Blob: c.Data})
+		out.Contents = append(out.Contents, &mcp.ResourceContents{URI: at, MIMEType: c.MIME, Text: c.Text, Blob: c.Data, Meta: v.documentMeta(device, own, c)})
 	}
 	if result.Content == nil && len(result.Value) > 0 {
 		out.Contents = append(out.Contents, &mcp.ResourceContents{URI: uri, MIMEType: jsonType, Text: string(plain(result.Value))})

@@ -108,6 +108,8 @@ type Parts struct {
 	// SessionEnded is called with the Session of calls whose agent is gone, perhaps more
 	// than once; it may be nil.
 	SessionEnded func(session string)
+	// Panels are the gateway's own views.
+	Panels []Panel
 	// Ready waits until the catalog has what an agent sees; nil if it always has.
 	Ready   func(ctx context.Context, client ferrule.Client)
 	Version string
@@ -122,8 +124,10 @@ type Server struct {
 	notifier *notify.Notifier
 	signals  *signalNames
 	pending  pendingCalls
+	running  runningCalls
 	wrong    *ratelimit.Keyed[netip.Prefix] // wrong tokens
 	sessions sessions
+	agents   agents
 	hosts    atomic.Pointer[[]string]
 	hostname string // of this machine; empty if it is not known
 
@@ -154,7 +158,7 @@ func New(p Parts) *Server {
 		Server: s.serverFor, Servers: s.servers, MaxSessions: p.Config.Sessions, Idle: p.Config.Idle,
 		Left: s.sessionLeft, Check: s.stepUp,
 		Caller: agentName, MaxPerCaller: p.Config.SessionsPerAgent,
-		Events: eventLimits, AnyHost: true, Log: s.sdkLog, // Guard checks the host
+		Events: eventLimits, AnyHost: true, SSE: true, Log: s.sdkLog, // Guard checks the host
 	})
 	s.notifier = notify.New(notify.Config{Handle: s.handle, Samples: p.Samples, Device: s.device, Log: p.Log})
 	s.signals = &signalNames{ask: s.askSignals, known: make(map[string]knownSignals)}

@@ -30,13 +30,14 @@ func sessionName(id string, left int) string {
 }
 
 // sessionOf returns the session of a request, whose end will be reported. It is empty for
-// a protocol without sessions: nobody knows when such an agent is gone.
+// a protocol without sessions, and for an agent with one for each call: nobody knows when such
+// an agent is gone.
 func (s *Server) sessionOf(ctx context.Context) string {
 	if name, ok := ctx.Value(sessionKey{}).(string); ok {
 		return name
 	}
 	session, _ := ctx.Value(httpSessionKey{}).(*mcp.ServerSession)
-	if session == nil || session.ID() == "" {
+	if session == nil || session.ID() == "" || profileOf(ctx).brief {
 		return ""
 	}
 	return s.follow(session)

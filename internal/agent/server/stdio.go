@@ -37,8 +37,9 @@ func CheckMessage(line []byte) error {
 // bytes per page.
 func (s *Server) Serve(ctx context.Context, who ferrule.Principal, page int, in io.ReadCloser, out io.WriteCloser) error {
 	transport := &mcp.IOTransport{Reader: in, Writer: out, MaxLineLength: MaxLine}
-	name := "stream-" + rand.Text()
+	name := streamPrefix + rand.Text()
 	defer s.sessionEnded(name)
+	defer s.agents.gone(name)
 	about := context.WithValue(context.WithValue(context.WithValue(ctx, callerKey{}, who), pageKey{}, page), sessionKey{}, name)
 	session, err := s.viewAt("").sdk.Connect(about, transport, nil)
 	if err != nil {

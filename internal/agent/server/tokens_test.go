@@ -36,7 +36,7 @@ func TestReplacedToken(t *testing.T) {
 		}
 		return tokens
 	}
-	for _, version := range versions {
+	for _, version := range append(versions, "2024-11-05") { // the last one over HTTP+SSE
 		called, proceed := make(chan struct{}), make(chan struct{})
 		f := newServer(t, func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 			call.Target.Tool = &ferrule.Tool{}
@@ -52,7 +52,11 @@ func TestReplacedToken(t *testing.T) {
 		f.parts.Verify, f.parts.Open = tokens.Verify, closed
 		web := httptest.NewServer(f.Handler())
 		client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
-		session, err := client.Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: web.URL + "/mcp", HTTPClient: &http.Client{Transport: sender(old)}},
+		var transport mcp.Transport = &mcp.StreamableClientTransport{Endpoint: web.URL + "/mcp", HTTPClient: &http.Client{Transport: sender(old)}}
+		if version == "2024-11-05" {
+			transport = &mcp.SSEClientTransport{Endpoint: web.URL + "/mcp", HTTPClient: &http.Client{Transport: sender(old)}}
+		}
+		session, err := client.Connect(t.Context(), transport,
 			&mcp.ClientSessionOptions{ProtocolVersion: version})
 		if err != nil {
 			t.Fatal(err)

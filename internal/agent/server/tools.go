@@ -28,9 +28,13 @@ func (v *view) listTools(ctx context.Context, req *mcp.ListToolsRequest) (*mcp.L
 	if req.Params != nil {
 		cursor = req.Params.Cursor
 	}
-	all, size := v.mcpTools(v.seenBy(ctx)), pageBytes(ctx)
+	p, size := profileOf(ctx), pageBytes(ctx)
+	all := v.toolsFor(p, v.mcpTools(v.seenBy(ctx)))
 	if size > 0 {
 		all = brief(all, size)
+	}
+	if p.onePage {
+		return &mcp.ListToolsResult{Tools: all, Cacheable: uncached}, nil
 	}
 	page, next, err := paged(all, func(t *mcp.Tool) string { return t.Name }, cursor, size)
 	if err != nil {
@@ -77,6 +81,7 @@ func (v *view) mcpTools(see catalog.View) []*mcp.Tool {
 	tools := make([]*mcp.Tool, len(offers))
 	for i, o := range offers {
 		tools[i] = mcpTool(o)
+		tools[i].Meta = v.toolMeta(o)
 		if v.device != "" && o.Tool.FullInput != nil { // as the device declares it
 			tools[i].InputSchema = o.Tool.FullInput
 		}
@@ -107,24 +112,35 @@ func mcpTool(o ferrule.Offer) *mcp.Tool {
 // error is a result, so that a model can read it.
 func (v *view) callTool(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	call := &ferrule.Call{Principal: caller(ctx), Args: req.Params.Arguments}
-	stateless := req.ProtocolVersion() >= mcphttp.StatelessVersion
+	p, stateless := profileOf(ctx), req.ProtocolVersion() >= mcphttp.StatelessVersion
 	var result *ferrule.Result
 	var open *inputs
 	err := v.address(call, req.Params.Name)
 	if err == nil {
+		if p.basic {
+			v.coerce(ctx, call)
+		}
 		result, open, err = v.call(ctx, req, req.Params.RequestState, req.Params.InputResponses, call)
 	}
+	var running *stillRunning
 	switch {
+	case errors.As(err, &running):
+		return running.result(stateless), nil
 	case open != nil:
 		out := callResults.inputRequired
 		out.InputRequests, out.RequestState = open.requests, open.state
 		return &out, nil
+	case err == nil && p.textOnly:
+		return asText(v.succeeded(call.Device, result, stateless)), nil
 	case err == nil:
 		return v.succeeded(call.Device, result, stateless), nil
 	case err == errState:
 		return nil, err
 	}
 	e := v.advised(ferrule.AsError(err))
+	if p.textOnly {
+		return asText(v.failed(call.Device, e, stateless)), nil
+	}
 	if e.Code == ferrule.NotFound && call.Target.Tool == nil && !v.isTool(req.Params.Name) {
 		return nil, requestError(e)
 	}

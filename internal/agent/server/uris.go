@@ -14,6 +14,8 @@ import (
 //
 //	ferrule://devices/robot/resources/file:///log/{day}
 //
+// A URI of a view keeps its scheme: see ui.go.
+//
 // So a client expands a template to the same URI at both addresses.
 const resourcesPart = "/resources/"
 
@@ -21,6 +23,9 @@ const resourcesPart = "/resources/"
 func (v *view) scoped(device string, r *ferrule.Resource) string {
 	if v.device != "" && !isGatewayURI(r.URI) {
 		return r.URI
+	}
+	if uri := scopedView(device, r); uri != "" && v.device == "" {
+		return uri
 	}
 	return devicesURI + "/" + device + resourcesPart + escapeURI(r.URI, r.Template)
 }
@@ -38,6 +43,9 @@ func (v *view) scopedURI(device, uri string) string {
 func (v *view) located(uri string) (device, own string, ok bool) {
 	if v.device != "" && !isGatewayURI(uri) {
 		return v.device, uri, true
+	}
+	if v.device == "" && ferrule.IsView(uri) {
+		return v.locatedView(uri)
 	}
 	path, below := strings.CutPrefix(uri, devicesURI+"/")
 	id, rest, _ := strings.Cut(path, "/")

@@ -19,7 +19,7 @@ import (
 // FuzzScope: the URI that agents see is valid, and leads back to the resource of the
 // device.
 func FuzzScope(f *testing.F) {
-	for _, uri := range []string{"file:///log", "a b", "%", "%41", "{x}", "é", "ferrule://devices/robot/state", "ferrule://devices/robot/resources/x", "a%20b\x00a b", "", "\xff"} {
+	for _, uri := range []string{"file:///log", "a b", "%", "%41", "{x}", "é", "ferrule://devices/robot/state", "ferrule://devices/robot/resources/x", "a%20b\x00a b", "", "\xff", "ui://x/y", "ui://a b", "UI://x", "ui://"} {
 		f.Add(uri, "file:///other")
 	}
 	f.Fuzz(func(t *testing.T, one, two string) {
@@ -106,7 +106,7 @@ func TestForeignURIs(t *testing.T) {
 
 // FuzzLocated: any URI can be resolved or refused, and listed templates are valid.
 func FuzzLocated(f *testing.F) {
-	for _, uri := range []string{"ferrule://devices/robot/resources/x:", "ferrule://devices/%72obot/state", "ferrule://devices//resources/", "x:{a}", "x:{?a,b*}"} {
+	for _, uri := range []string{"ferrule://devices/robot/resources/x:", "ferrule://devices/%72obot/state", "ferrule://devices//resources/", "x:{a}", "x:{?a,b*}", "ui://robot/x", "ui://lock/x", "ui://ferrule/device", "ui://robot"} {
 		f.Add(uri)
 	}
 	server := New(Parts{Config: DefaultConfig(), Catalog: catalog.New(catalog.DefaultConfig()), Version: "1", Log: slog.New(slog.DiscardHandler)})

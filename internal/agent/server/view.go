@@ -23,10 +23,15 @@ type view struct {
 	sdk    *mcp.Server
 	group  *notify.Group
 
+	capabilities *mcp.ServerCapabilities
+
 	mu     sync.Mutex
 	used   time.Time
 	offers []ferrule.Offer // tools was made of these
 	tools  []*mcp.Tool
+	basic  []*mcp.Tool // with basic schemas, of basicOf
+
+	basicOf []*mcp.Tool
 
 	// The lists that agents were last notified of: the whole ones, and those of callers
 	// from whom something is hidden.
@@ -71,16 +76,17 @@ func (s *Server) viewAt(device string) *view {
 
 func (s *Server) newView(device string) *view {
 	v := &view{server: s, device: device, lastFor: make(map[ferrule.Principal]lists)}
+	v.capabilities = &mcp.ServerCapabilities{
+		Tools:       &mcp.ToolCapabilities{ListChanged: true},
+		Resources:   &mcp.ResourceCapabilities{ListChanged: true, Subscribe: true},
+		Completions: &mcp.CompletionCapabilities{},
+		Prompts:     &mcp.PromptCapabilities{ListChanged: true},
+		//lint:ignore SA1019 versions up to 2025-11-25 have nothing else
+		Logging: &mcp.LoggingCapabilities{},
+	}
+	v.capabilities.AddExtension(uiExtension, map[string]any{"mimeTypes": []string{uiType}})
 	v.sdk = mcp.NewServer(s.implementation(), &mcp.ServerOptions{
-		Logger: s.sdkLog,
-		Capabilities: &mcp.ServerCapabilities{
-			Tools:       &mcp.ToolCapabilities{ListChanged: true},
-			Resources:   &mcp.ResourceCapabilities{ListChanged: true, Subscribe: true},
-			Completions: &mcp.CompletionCapabilities{},
-			Prompts:     &mcp.PromptCapabilities{ListChanged: true},
-			//lint:ignore SA1019 versions up to 2025-11-25 have nothing else
-			Logging: &mcp.LoggingCapabilities{},
-		},
+		Logger: s.sdkLog, Capabilities: v.capabilities,
 		// The SDK calls these for subscriptions/listen; notify has subscribed by then.
 		SubscribeHandler:   func(context.Context, *mcp.SubscribeRequest) error { return nil },
 		UnsubscribeHandler: func(context.Context, *mcp.UnsubscribeRequest) error { return nil },
@@ -255,5 +261,5 @@ func (l lists) compare(now lists, differs map[string]bool) {
 func sameOffer(a, b ferrule.Offer) bool {
 	return a.Name == b.Name && a.Text == b.Text && bytes.Equal(a.Input, b.Input) && bytes.Equal(a.Tool.Output, b.Tool.Output) &&
 		a.Tool.Effect == b.Tool.Effect && a.Tool.Idempotent == b.Tool.Idempotent &&
-		a.Tool.Title == b.Tool.Title && reflect.DeepEqual(a.Tool.Icons, b.Tool.Icons)
+		a.Tool.Title == b.Tool.Title && reflect.DeepEqual(a.Tool.Icons, b.Tool.Icons) && reflect.DeepEqual(a.Tool.View, b.Tool.View)
 }

@@ -3,6 +3,7 @@ package dock
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -42,8 +43,17 @@ func (c *supervisor) admit(ctx context.Context, s transport.Sighting) (protocol.
 	c.session, c.began = session, dev.Since
 	close(c.connected)
 	d.news.notify()
-	d.parts.Log.Info(fmt.Sprintf("device online: %s %s, %s, %d tools", dev.Model, dev.Version, dev.Trust, len(manifest.Tools)), "device", dev.ID)
+	d.parts.Log.Info("device online: "+summary(dev, len(manifest.Tools)), "device", dev.ID)
 	return session, nil
+}
+
+// summary describes a device for the log. Many have no model and no version.
+func summary(dev *ferrule.Device, tools int) string {
+	about := strings.TrimSpace(dev.Model + " " + dev.Version)
+	if about != "" {
+		about += ", "
+	}
+	return fmt.Sprintf("%s%s, tools: %d", about, dev.Trust, tools)
 }
 
 // isStranger reports whether the owner has not accepted the peer, as far as is known

@@ -241,8 +241,11 @@ func (d *Dock) update(group string, all []transport.Sighting) {
 	for _, address := range d.updateGroup(group, all) {
 		if c := d.supervisor(address); c != nil {
 			gone := errors.New("no longer in reach")
-			if hub := c.slot.sighting.Hub; hub != "" {
-				gone = fmt.Errorf("no longer on the broker %s", hub)
+			switch s := c.slot.sighting; {
+			case s.Withdrawn:
+				gone = errors.New(s.Absent)
+			case s.Hub != "":
+				gone = fmt.Errorf("no longer reported by %s", s.Hub)
 			}
 			c.setSighting(nil, gone)
 		}

@@ -132,7 +132,7 @@ func (r *registry) kindOf(id string) (*ferrule.Device, error) {
 	case err != nil:
 		return nil, err
 	case dev.Hub == "":
-		return nil, ferrule.Errorf(ferrule.Invalid, "%s is not behind a broker, so its Kind cannot be decided on", dev.ID).WithHint("leave out --kind")
+		return nil, ferrule.Errorf(ferrule.Invalid, "%s is not behind a broker or a Home Assistant, so its Kind cannot be decided on", dev.ID).WithHint("leave out --kind")
 	case dev.Kind == "":
 		return nil, ferrule.Errorf(ferrule.Invalid, "the Kind of %s is not known before it is connected", dev.ID).WithHint("leave out --kind")
 	}

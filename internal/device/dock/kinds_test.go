@@ -97,7 +97,7 @@ func TestRemovedByHub(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.transport.see("g")
-		if dev := w.device("lamp"); dev.State != ferrule.StateOffline || dev.Reason != "no longer on the broker home" {
+		if dev := w.device("lamp"); dev.State != ferrule.StateOffline || dev.Reason != "no longer reported by home" {
 			t.Errorf("got %+v", dev)
 		}
 		if _, _, found := w.fleet.Lookup("lock"); found {

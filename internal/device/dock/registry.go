@@ -17,14 +17,15 @@ import (
 // the store, one at a time. An ID belongs to one address: the one that the owner
 // gave it to, else the one that had it first, on any node (registry_remote.go).
 type registry struct {
-	fleet    Fleet
-	store    *Store
-	overlays Overlays
-	remotes  Remote // nil if there are no other nodes
-	node     string
-	log      *slog.Logger
-	absent   ferrule.Handler // of devices that were in sight a moment ago
-	grace    time.Duration
+	fleet     Fleet
+	store     *Store
+	overlays  Overlays
+	remotes   Remote // nil if there are no other nodes
+	node      string
+	log       *slog.Logger
+	absent    ferrule.Handler // of devices that were in sight a moment ago
+	grace     time.Duration
+	withdrawn map[string]bool // addresses that their owner has withdrawn
 
 	comparisons comparisons
 
@@ -59,7 +60,7 @@ type slot struct {
 func newRegistry(p Parts, absent ferrule.Handler) *registry {
 	r := &registry{
 		fleet: p.Fleet, store: p.Store, overlays: p.Overlays, effective: make(map[string]*ferrule.Manifest), outlines: newOutlines(), remotes: p.Remote, node: p.Node, log: p.Log,
-		absent: absent, grace: p.Config.Grace, pinUSB: p.Config.PinUSB,
+		absent: absent, withdrawn: make(map[string]bool), grace: p.Config.Grace, pinUSB: p.Config.PinUSB,
 		slots: make(map[string]*slot), ids: make(map[string]string), aliases: make(map[string]string), ownerNames: make(map[string]string), released: make(map[string]time.Time),
 	}
 	manifests := make(map[ferrule.Kind]*ferrule.Manifest) // read once for many devices
@@ -119,6 +120,7 @@ func (r *registry) add(s *transport.Sighting, handler ferrule.Handler) (added *s
 	displaced = r.claimName(s)
 	added = &slot{sighting: s, handler: handler}
 	r.slots[s.Address] = added
+	delete(r.withdrawn, s.Address)
 	switch dev, known := r.store.At(s.Address); {
 	case !known:
 		r.publishExpected(added)
@@ -237,6 +239,9 @@ func (r *registry) remove(at *slot, dropped bool) {
 			r.logNotStored(dev, err)
 		}
 	default:
+		if s.Withdrawn {
+			r.withdrawn[s.Address] = true
+		}
 		r.publishAbsent(dev)
 		if dev.Trust == ferrule.TrustPending {
 			r.addAbsentPending(dev.ID)
@@ -451,6 +456,10 @@ func (r *registry) manifestOf(dev *ferrule.Device) *ferrule.Manifest {
 func (r *registry) publishAbsent(dev *ferrule.Device) {
 	r.ids[dev.ID] = dev.Address
 	r.indexAliases(dev)
+	if r.withdrawn[dev.Address] {
+		r.fleet.Put(r.localRecord(dev), nil, nil)
+		return
+	}
 	var handler ferrule.Handler
 	if time.Since(dev.Since) < r.grace {
 		handler = r.absent

@@ -106,7 +106,7 @@ func (d *Dock) InSight(id string) (inSight, configured bool) {
 	if at == nil || at.sighting.Inbound { // a device that dials in is disconnected
 		return false, false
 	}
-	return true, at.sighting.AdoptFirst == ""
+	return true, at.sighting.AdoptFirst == "" && at.sighting.Hub == ""
 }
 
 // current returns the ID of a device that was given by its ID or by an alias.

@@ -122,6 +122,13 @@ func TestNameAndAdopt(t *testing.T) {
 		if _, other := w.dock.InSight("arm"); !inSight || !configured || other {
 			t.Error("it is not known which device comes back")
 		}
+		behind := found(&board{address: "a5", model: "lamp"})
+		behind.Adopted, behind.Hub = true, "home" // only its hub is configured
+		w.transport.see("a5", behind)
+		w.device("lamp")
+		if inSight, configured := w.dock.InSight("lamp"); !inSight || configured {
+			t.Errorf("in sight %v, configured %v", inSight, configured)
+		}
 	})
 }
 

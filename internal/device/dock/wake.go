@@ -145,7 +145,13 @@ func (c *supervisor) wake(begun time.Time, grace time.Duration) wakeState {
 // isBrieflyAway reports whether a device went offline within the grace period.
 func (r *registry) isBrieflyAway(id string, grace time.Duration) bool {
 	dev, ok := r.store.Get(id)
-	return ok && dev.State == ferrule.StateOffline && time.Since(dev.Since) < grace
+	if !ok {
+		return false
+	}
+	r.mu.Lock()
+	withdrawn := r.withdrawn[dev.Address]
+	r.mu.Unlock()
+	return !withdrawn && dev.State == ferrule.StateOffline && time.Since(dev.Since) < grace
 }
 
 // isElsewhere reports whether another node holds a device.

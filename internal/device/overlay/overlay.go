@@ -44,8 +44,14 @@ type File struct {
 	Polls map[string]Poll `json:"polls,omitempty"`
 	// Questions is what the devices may ask their callers.
 	Questions *Questions `json:"questions,omitempty"`
+	// Views are the devices' own views that agents get beside those of other devices, by
+	// URI.
+	Views map[string]ferrule.AllowedView `json:"views,omitempty"`
 	// Stop is what is called when the devices are stopped.
 	Stop *ferrule.Action `json:"stop,omitempty"`
+	// Entities are how the devices appear in Home Assistant, by key: that of a tool or a
+	// signal, or a new one.
+	Entities map[string]ferrule.Entity `json:"entities,omitempty"`
 }
 
 // Match selects the devices that a File applies to. All fields that are set must
@@ -159,12 +165,15 @@ func (f *File) check() error {
 	if err := f.Questions.check(); err != nil {
 		return fmt.Errorf("questions.%w", err)
 	}
+	if err := f.checkViews(); err != nil {
+		return err
+	}
 	if f.Stop != nil {
 		if err := checkAction(*f.Stop); err != nil {
 			return errorIn(err, "stop")
 		}
 	}
-	return nil
+	return f.checkEntities()
 }
 
 // checkAction checks what can be checked without the device.
@@ -293,6 +302,7 @@ func (s *Set) UnknownTools(protocol string, kind ferrule.Kind, device string, m 
 		if f.Stop != nil {
 			notes = append(notes, stopNotes(f.Stop, m)...)
 		}
+		notes = append(notes, f.entityNotes(m)...)
 	}
 	if stop := s.stop(of); stop != nil {
 		if tool := m.Tool(stop.Tool); tool != nil && tool.Quarantine != "" {
@@ -321,7 +331,9 @@ func (s *Set) Apply(protocol string, kind ferrule.Kind, device string, m *ferrul
 	checkBounds(&effective)
 	effective.Polls = s.polls(of)
 	effective.Questions = s.questions(of)
+	effective.Views = s.views(of)
 	effective.Stop = s.stop(of)
+	effective.Entities = s.entities(of)
 	return &effective
 }
 

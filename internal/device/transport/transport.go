@@ -120,6 +120,10 @@ type Sighting struct {
 	// Absent is why a configured peer is missing. Such a peer is expected and cannot
 	// be opened. It is empty for most.
 	Absent string
+	// Withdrawn reports that the owner has withdrawn the peer, for the reason in Absent. It is
+	// reported once, before the peer is gone. Its tools are gone at once then: it is not
+	// expected back in a moment.
+	Withdrawn bool
 	// Location is where the peer is plugged in, if known. Another address at the
 	// same location may be the same board while it is flashed.
 	Location string

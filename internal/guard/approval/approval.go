@@ -407,6 +407,19 @@ func (a *Approvals) List() []ferrule.Approval {
 	return all
 }
 
+// Waiting returns how many requests wait for an answer.
+func (a *Approvals) Waiting() (n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now, version := time.Now(), a.parts.Version()
+	for _, r := range a.byKey {
+		if a.sweep(r, now, version) && r.state == waiting {
+			n++
+		}
+	}
+	return n
+}
+
 // view returns a request as people see it. It is called with mu held.
 func (a *Approvals) view(r *request) ferrule.Approval {
 	v := ferrule.Approval{

@@ -3,7 +3,6 @@ package approval
 import (
 	"context"
 	"fmt"
-	"html"
 	"net/http"
 	"strings"
 	"time"
@@ -28,24 +27,33 @@ var linkPerson = ferrule.Principal{Role: ferrule.Person, Name: "link", Auth: fer
 type People interface {
 	// Current returns the person who sends a request, and the CSRF token for forms.
 	Current(r *http.Request) (who ferrule.Principal, csrf string, ok bool)
-	// Session does the same, or answers the request with the login page.
-	Session(w http.ResponseWriter, r *http.Request) (who ferrule.Principal, csrf string, ok bool)
 	// CSRF reports whether a request comes from a form of the person's session.
 	CSRF(r *http.Request) bool
 }
 
-// Pages serves the pages on which people answer with a browser: /approvals for people who
-// have logged in, and one page for each link.
+// Page is what the page of a link shows.
+type Page struct {
+	Title, Text string
+	// Approval is the request; nil if there is none to answer.
+	Approval *ferrule.Approval
+	// Who has logged in, and CSRF is the token for the form; both may be empty.
+	Who, CSRF string
+	// Login adds a link to all that wait, for people who log in.
+	Login bool
+}
+
+// Pages serves the page of each link, on which people answer with a browser. The console has
+// a page for people who have logged in.
 type Pages struct {
 	Approvals *Approvals
 	People    People
-	// List returns the requests of all nodes, and the nodes that did not answer.
-	List func(ctx context.Context, who ferrule.Principal) (all []ferrule.Approval, silent []string, err error)
 	// Answer answers a request on any node.
 	Answer func(ctx context.Context, who ferrule.Principal, id string, answer Answer) error
+	// Draw writes a page. Its form must have the fields answer, id and csrf, and no action.
+	Draw func(w http.ResponseWriter, status int, p Page) error
 }
 
-// ServeHTTP serves /approvals, and links below it.
+// ServeHTTP serves what is below /approvals/.
 func (p *Pages) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	head := w.Header()
 	head.Set("Content-Security-Policy", "default-src 'none'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
@@ -55,19 +63,23 @@ func (p *Pages) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	// with the origin null, which the gateway refuses.
 	head.Set("Referrer-Policy", "same-origin")
 	head.Set("X-Content-Type-Options", "nosniff")
+	head.Set("X-Frame-Options", "DENY")
 	head.Set("X-Robots-Tag", "noindex")
 	switch req.Method {
 	case http.MethodGet, http.MethodHead, http.MethodPost:
+		p.serveLink(w, req, strings.TrimPrefix(req.URL.Path, pagePath))
 	default:
 		head.Set("Allow", "GET, HEAD, POST")
-		page(w, http.StatusMethodNotAllowed, "Not supported", "")
-		return
+		p.draw(w, http.StatusMethodNotAllowed, Page{Title: "Not supported"})
 	}
-	if token, ok := strings.CutPrefix(req.URL.Path, pagePath); ok && token != "" {
-		p.serveLink(w, req, token)
-		return
+}
+
+// draw writes a page.
+func (p *Pages) draw(w http.ResponseWriter, status int, page Page) {
+	if err := p.Draw(w, status, page); err != nil {
+		p.Approvals.parts.Log.Error("a page cannot be made", "err", err)
+		http.Error(w, "the page cannot be made", http.StatusInternalServerError)
 	}
-	p.serveList(w, req)
 }
 
 // serveLink serves the page of a link. A GET only shows the request, because programs that
@@ -76,112 +88,57 @@ func (p *Pages) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 func (p *Pages) serveLink(w http.ResponseWriter, req *http.Request, token string) {
 	view, err := p.Approvals.findLink(token)
 	if err != nil {
-		page(w, http.StatusTooManyRequests, "Too many wrong links", "<p>Try again in a minute.</p>")
+		p.draw(w, http.StatusTooManyRequests, Page{Title: "Too many wrong links", Text: "Try again in a minute."})
 		return
 	}
 	if view == nil {
-		page(w, http.StatusNotFound, "This link cannot be used", "<p>It was used before, has expired, or the call has ended. Run <code>ferrule approvals</code> to see what waits.</p>")
+		p.draw(w, http.StatusNotFound, Page{Title: "This link cannot be used", Text: "It was used before, has expired, or the call has ended. To see what waits, log in, or run `ferrule approvals`.", Login: true})
 		return
 	}
 	who, csrf, loggedIn := p.People.Current(req)
-	if loggedIn && !mayAnswer(w, who) {
+	if loggedIn && !who.Scopes.Has(ferrule.ScopeEndanger) {
+		p.draw(w, http.StatusForbidden, Page{Title: "You cannot answer", Text: "You are logged in as " + who.Name + ", who may look but not approve. Ask an owner for the role operator: `ferrule people role NAME operator`."})
 		return
 	}
 	if req.Method != http.MethodPost {
-		page(w, http.StatusOK, "A call waits for your approval", rows(view)+form("", view.ID, who, csrf))
+		p.draw(w, http.StatusOK, Page{Title: "A call waits for your approval", Approval: view, Who: who.Name, CSRF: csrf})
 		return
 	}
 	answer, ok := readAnswer(w, req)
 	switch {
 	case !ok:
+		p.draw(w, http.StatusBadRequest, Page{Title: "The answer must be allow, allow_for or deny"})
 	case loggedIn && !p.People.CSRF(req):
-		forged(w)
+		p.draw(w, http.StatusForbidden, Page{Title: "Nothing was changed", Text: "The answer did not come from a page of the gateway that was made for you. Open the link again, and answer there."})
 	case loggedIn:
-		answered(w, answer, p.Answer(req.Context(), who, view.ID, answer), "You can close this page.")
+		p.answered(w, answer, p.Answer(req.Context(), who, view.ID, answer))
 	default:
 		known, err := p.Approvals.answerLink(token, answer)
 		if !known { // answered meanwhile
-			page(w, http.StatusNotFound, "This link cannot be used", "<p>The call has been answered or has ended.</p>")
+			p.draw(w, http.StatusNotFound, Page{Title: "This link cannot be used", Text: "The call has been answered or has ended.", Login: true})
 			return
 		}
-		answered(w, answer, err, "You can close this page.")
+		p.answered(w, answer, err)
 	}
 }
 
-// serveList lists what waits, for people who may answer.
-func (p *Pages) serveList(w http.ResponseWriter, req *http.Request) {
-	who, csrf, ok := p.People.Session(w, req)
-	if !ok || !mayAnswer(w, who) {
-		return
-	}
-	if req.Method == http.MethodPost {
-		answer, ok := readAnswer(w, req)
-		switch {
-		case !ok:
-		case !p.People.CSRF(req):
-			forged(w)
-		default:
-			answered(w, answer, p.Answer(req.Context(), who, req.PostForm.Get("id"), answer), `<a href="/approvals">See what else waits</a>`)
-		}
-		return
-	}
-	all, silent, err := p.List(req.Context(), who)
-	if err != nil {
-		page(w, http.StatusForbidden, "The requests cannot be listed", "<p>"+html.EscapeString(ferrule.AsError(err).Message)+"</p>")
-		return
-	}
-	var b strings.Builder
-	waits := 0
-	for i := range all {
-		if all[i].State == ferrule.ApprovalWaiting {
-			waits++
-			b.WriteString(rows(&all[i]) + form("/approvals", all[i].ID, who, csrf))
-		}
-	}
-	if waits == 0 {
-		b.WriteString("<p>No call waits for approval.</p>")
-	}
-	if len(silent) > 0 {
-		b.WriteString("<p>These nodes did not answer, and their requests are not listed: " + html.EscapeString(ferrule.Clean(strings.Join(silent, ", "), ferrule.MaxReason)) + "</p>")
-	}
-	page(w, http.StatusOK, "Calls that wait for approval", b.String())
-}
-
-// mayAnswer reports whether a person has the rights to answer. If not, it says so.
-func mayAnswer(w http.ResponseWriter, who ferrule.Principal) bool {
-	if who.Scopes.Has(ferrule.ScopeEndanger) {
-		return true
-	}
-	page(w, http.StatusForbidden, "You cannot answer", "<p>You are logged in as "+html.EscapeString(who.Name)+", who may look but not approve. Ask an owner for the role operator: <code>ferrule people role NAME operator</code>.</p>")
-	return false
-}
-
-// readAnswer reads the answer of a form. If there is none, it says so.
+// readAnswer reads the answer of a form, if there is one.
 func readAnswer(w http.ResponseWriter, req *http.Request) (answer Answer, ok bool) {
 	req.Body = http.MaxBytesReader(w, req.Body, 4<<10)
-	if err := req.ParseForm(); err != nil {
-		page(w, http.StatusBadRequest, "The answer cannot be read", "")
+	if req.ParseForm() != nil {
 		return answer, false
 	}
 	answer, ok = map[string]Answer{"allow": {Allow: true}, "allow_for": {Allow: true, For: linkStanding}, "deny": {}}[req.PostForm.Get("answer")]
-	if !ok {
-		page(w, http.StatusBadRequest, "The answer must be allow, allow_for or deny", "")
-	}
 	return answer, ok
 }
 
-// forged refuses an answer that did not come from a page of the person's session.
-func forged(w http.ResponseWriter) {
-	page(w, http.StatusForbidden, "Nothing was changed", "<p>The answer did not come from a page of the gateway that was made for you. Open the page again, and answer there.</p>")
-}
-
-// answered says what became of an answer. Next is HTML.
-func answered(w http.ResponseWriter, answer Answer, err error, next string) {
+// answered says what became of an answer.
+func (p *Pages) answered(w http.ResponseWriter, answer Answer, err error) {
 	if err != nil {
-		page(w, http.StatusConflict, "Nothing was changed", "<p>"+html.EscapeString(ferrule.AsError(err).Message)+"</p><p>"+next+"</p>")
+		p.draw(w, http.StatusConflict, Page{Title: "Nothing was changed", Text: ferrule.AsError(err).Message})
 		return
 	}
-	page(w, http.StatusOK, map[bool]string{true: "Allowed", false: "Denied"}[answer.Allow], "<p>"+next+"</p>")
+	p.draw(w, http.StatusOK, Page{Title: map[bool]string{true: "Allowed", false: "Denied"}[answer.Allow], Text: "You can close this page."})
 }
 
 // answerLink answers the request that a token belongs to, if there is one.
@@ -223,41 +180,4 @@ func (a *Approvals) byLink(token string) *request {
 		}
 	}
 	return nil
-}
-
-// form has the answers. Without an action, its address is that of the page.
-func form(action, id string, who ferrule.Principal, csrf string) string {
-	var b strings.Builder
-	b.WriteString(`<form method="post"`)
-	if action != "" {
-		fmt.Fprintf(&b, ` action="%s"`, html.EscapeString(action))
-	}
-	fmt.Fprintf(&b, `><input type="hidden" name="id" value="%s">`, html.EscapeString(id))
-	if csrf != "" {
-		fmt.Fprintf(&b, `<input type="hidden" name="csrf" value="%s"><p>You answer as %s.</p>`, html.EscapeString(csrf), html.EscapeString(who.Name))
-	}
-	b.WriteString(`<p>
-<button name="answer" value="allow">Allow once</button>
-<button name="answer" value="allow_for">Allow the same for 10 minutes</button>
-<button name="answer" value="deny">Deny</button>
-</p></form>`)
-	return b.String()
-}
-
-// rows shows a request. Everything in it is escaped.
-func rows(v *ferrule.Approval) string {
-	var b strings.Builder
-	b.WriteString("<dl>")
-	for _, row := range v.Describe() {
-		fmt.Fprintf(&b, "<dt>%s</dt><dd>%s</dd>\n", html.EscapeString(row[0]), html.EscapeString(row[1]))
-	}
-	b.WriteString("</dl>")
-	return b.String()
-}
-
-func page(w http.ResponseWriter, code int, title, body string) {
-	w.WriteHeader(code)
-	fmt.Fprintf(w, `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>%s</title></head><body><h1>%s</h1>
-%s</body></html>
-`, html.EscapeString(title), html.EscapeString(title), body)
 }

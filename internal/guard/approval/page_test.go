@@ -12,7 +12,6 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/guard/people"
-	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // people returns the people who may log in: anna and ben are operators, and vic is a
@@ -90,87 +89,6 @@ func (b *tab) send(to http.Handler, method, path string, form url.Values, header
 		b.cookies[c.Name] = c
 	}
 	return out
-}
-
-// waits starts a call and returns its request when it waits.
-func (w *world) waits(who ferrule.Principal) (done <-chan error, request ferrule.Approval) {
-	w.t.Helper()
-	done = w.call(w.t.Context(), burn(who, `{"a":"<b>"}`))
-	wait.For(w.t, wait.Ample, "the call waits", func() bool {
-		select {
-		case err := <-done:
-			w.t.Fatal(err)
-		default:
-		}
-		return len(w.approvals.List()) > 0
-	})
-	return done, w.approvals.List()[0]
-}
-
-// TestApprovalPage checks the page for people who have logged in, and who can answer there.
-func TestApprovalPage(t *testing.T) {
-	w := newWorld(t)
-	const path = "/approvals"
-	if page := w.tab("").send(w.pages(), http.MethodGet, path, nil); page.Code != http.StatusSeeOther || page.Header().Get("Location") != "/login?return=%2Fapprovals" {
-		t.Errorf("nobody: %d %v", page.Code, page.Header())
-	}
-	ben := w.tab("ben")
-	if page := ben.send(w.pages(), http.MethodGet, path, nil); page.Code != http.StatusOK || !strings.Contains(page.Body.String(), "No call waits") || !strings.Contains(page.Body.String(), "cellar") {
-		t.Errorf("%d %s", page.Code, page.Body)
-	}
-	done, request := w.waits(robby)
-	page := ben.send(w.pages(), http.MethodGet, path, nil)
-	if body := page.Body.String(); page.Code != http.StatusOK || !strings.Contains(body, "agent:robby") || !strings.Contains(body, "You answer as ben") || strings.Contains(body, "<b>") {
-		t.Errorf("%d %s", page.Code, body)
-	}
-	own := csrfOf(page)
-	for name, try := range map[string]struct {
-		who    string
-		csrf   string
-		header []string
-		want   int
-	}{
-		"viewer":               {"vic", "own", nil, http.StatusForbidden},
-		"nobody":               {"", own, nil, http.StatusUnauthorized},
-		"CSRF: no token":       {"ben", "", nil, http.StatusForbidden},
-		"CSRF: another's":      {"anna", own, nil, http.StatusForbidden},
-		"CSRF: another site":   {"ben", "own", []string{"Sec-Fetch-Site", "cross-site"}, http.StatusForbidden},
-		"CSRF: another origin": {"ben", "own", []string{"Sec-Fetch-Site", "", "Origin", "https://evil.example"}, http.StatusForbidden},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := w.tab(try.who)
-			if try.csrf == "own" {
-				try.csrf = csrfOf(b.send(w.people(), http.MethodGet, "/login", nil))
-			}
-			page := b.send(w.pages(), http.MethodPost, path, url.Values{"answer": {"allow"}, "id": {request.ID}, "csrf": {try.csrf}}, try.header...)
-			if page.Code != try.want || w.runs() != nil || w.approvals.List()[0].State != ferrule.ApprovalWaiting {
-				t.Errorf("%d %s, ran %q", page.Code, page.Body, w.runs())
-			}
-		})
-	}
-	if page = ben.send(w.pages(), http.MethodPost, path, url.Values{"answer": {"allow"}, "id": {request.ID}, "csrf": {own}}); page.Code != http.StatusOK || !strings.Contains(page.Body.String(), "Allowed") {
-		t.Errorf("%d %s", page.Code, page.Body)
-	}
-	if err := <-done; err != nil || len(w.runs()) != 1 {
-		t.Errorf("%v, ran %q", err, w.runs())
-	}
-	if last := w.journalText(); !strings.Contains(last, "allowed once by person:ben") {
-		t.Error(last)
-	}
-	if page = ben.send(w.pages(), http.MethodPost, path, url.Values{"answer": {"allow"}, "id": {request.ID}, "csrf": {own}}); page.Code != http.StatusConflict {
-		t.Errorf("again: %d %s", page.Code, page.Body)
-	}
-	// The caller cannot approve, the other person can deny.
-	done, request = w.waits(anna)
-	b := w.tab("anna")
-	csrf := csrfOf(b.send(w.pages(), http.MethodGet, path, nil))
-	if page = b.send(w.pages(), http.MethodPost, path, url.Values{"answer": {"allow"}, "id": {request.ID}, "csrf": {csrf}}); page.Code != http.StatusConflict || !strings.Contains(page.Body.String(), "your own call") {
-		t.Errorf("her own call: %d %s", page.Code, page.Body)
-	}
-	if page = ben.send(w.pages(), http.MethodPost, path, url.Values{"answer": {"deny"}, "id": {request.ID}, "csrf": {own}}); page.Code != http.StatusOK {
-		t.Errorf("%d %s", page.Code, page.Body)
-	}
-	isDenied(t, <-done, "was denied by person:ben")
 }
 
 // TestLinkLoggedIn checks that an answer through a link is that of the person who has

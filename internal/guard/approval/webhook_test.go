@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferrulehq/ferrule/internal/console"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/guard/approval"
 )
@@ -115,12 +116,12 @@ func TestWebhookLink(t *testing.T) {
 	// A preview of the link changes nothing.
 	for range 3 {
 		page := w.visit(http.MethodGet, link.Path, "")
-		if page.Code != http.StatusOK || strings.Contains(page.Body.String(), "<script") || strings.Contains(page.Body.String(), "<b>") ||
+		if page.Code != http.StatusOK || strings.Contains(page.Body.String(), "<script") || strings.Contains(page.Body.String(), "<b>gently") ||
 			!strings.Contains(page.Body.String(), "&lt;script&gt;alert(1)") || !strings.Contains(page.Body.String(), "Burns &lt;b&gt;gently") || !strings.Contains(page.Body.String(), "online since") {
 			t.Fatalf("page %d: %s", page.Code, page.Body)
 		}
 		for name, want := range map[string]string{
-			"Content-Security-Policy": "default-src 'none'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'", "Referrer-Policy": "same-origin", "Cache-Control": "no-store",
+			"Content-Security-Policy": "default-src 'none'; style-src 'self'; img-src data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'", "Referrer-Policy": "same-origin", "Cache-Control": "no-store",
 		} {
 			if page.Header().Get(name) != want {
 				t.Errorf("%s: %q", name, page.Header().Get(name))
@@ -175,13 +176,13 @@ func (w *world) visit(method, path, form string) *httptest.ResponseRecorder {
 func (w *world) pages() *approval.Pages {
 	return &approval.Pages{
 		Approvals: w.approvals, People: w.people(),
-		List: func(context.Context, ferrule.Principal) ([]ferrule.Approval, []string, error) {
-			return w.approvals.List(), []string{"cellar"}, nil
-		},
 		Answer: func(_ context.Context, who ferrule.Principal, id string, answer approval.Answer) error {
 			code, _ := approval.SplitID(id)
 			_, err := w.approvals.Answer(who, code, answer)
 			return err
+		},
+		Draw: func(w http.ResponseWriter, status int, p approval.Page) error {
+			return console.WriteLink(w, status, console.LinkPage(p))
 		},
 	}
 }

@@ -29,6 +29,8 @@ type ToolResult struct {
 	Tool   string `json:"tool"`
 	// Error is empty if the tool succeeded.
 	Error string `json:"error,omitempty"`
+	// MayHaveRun reports whether the tool may have run although there is an error.
+	MayHaveRun bool `json:"may_have_run,omitempty"`
 }
 
 // NodeResult is what another node did about a stop.
@@ -41,6 +43,8 @@ type NodeResult struct {
 	Tools        []ToolResult `json:"tools,omitempty"`
 	// NotSaved is why that node would not be stopped after a restart; empty if it would.
 	NotSaved string `json:"not_saved,omitempty"`
+	// Took is how long it took to acknowledge.
+	Took time.Duration `json:"took,omitempty"`
 }
 
 // Report is what a stop did.
@@ -55,6 +59,10 @@ type Report struct {
 	Nodes      []NodeResult `json:"nodes,omitempty"`
 	// NotSaved is why the stop does not survive a restart of this node; empty if it does.
 	NotSaved string `json:"not_saved,omitempty"`
+	// Time is that of the first order, and Took how long it took until all nodes that
+	// acknowledged sent no more changes.
+	Time time.Time     `json:"time"`
+	Took time.Duration `json:"took"`
 }
 
 // Halt stops devices, or everything if there are none. When it returns, this node and the
@@ -81,7 +89,7 @@ func (s *Stop) Halt(ctx context.Context, by ferrule.Principal, reason string, de
 		s.options.Log.Warn("changes are stopped", "device", cmp.Or(o.Device, "all"), "by", o.By, "reason", o.Reason)
 	}
 	heard := s.announce(ctx, orders, true)
-	report := Report{Devices: devices}
+	report := Report{Devices: devices, Time: orders[0].Time}
 	for _, h := range halts {
 		<-h.drained
 		report.Ended += h.ended
@@ -90,11 +98,15 @@ func (s *Stop) Halt(ctx context.Context, by ferrule.Principal, reason string, de
 			report.NotSaved = h.notSaved()
 		}
 	}
+	report.Took = time.Since(report.Time)
 	for _, h := range halts {
 		<-h.tools
 		report.Tools = append(report.Tools, h.results...)
 	}
 	report.Nodes = <-heard
+	for _, node := range report.Nodes {
+		report.Took = max(report.Took, node.Took)
+	}
 	// model: stop_ack
 	return report, nil
 }
@@ -282,7 +294,7 @@ const maxAckTools = 12
 // announce sends orders to the other nodes, and returns what they answer: each that
 // acknowledges within ackTime is waited for until its stop tools have answered.
 func (s *Stop) announce(ctx context.Context, orders []Order, wait bool) <-chan []NodeResult {
-	nodes := s.options.Nodes()
+	nodes, began := s.options.Nodes(), time.Now()
 	out := make(chan []NodeResult, 1)
 	var mu sync.Mutex
 	got := make(map[string]*NodeResult)
@@ -313,7 +325,9 @@ func (s *Stop) announce(ctx context.Context, orders []Order, wait bool) <-chan [
 					r.Ended += a.Ended
 					r.MayHaveRun += a.MayHaveRun
 				}
-				r.Acknowledged = acked[node] >= len(orders)
+				if r.Acknowledged = acked[node] >= len(orders); r.Acknowledged && r.Took == 0 {
+					r.Took = time.Since(began)
+				}
 				select {
 				case check <- struct{}{}:
 				default:
@@ -460,7 +474,7 @@ func (s *Stop) callTools(o Order) (results []ToolResult) {
 		return t.Manifest == nil || t.Manifest.Stop == nil || !o.covers(t.Device)
 	})
 	for _, target := range targets {
-		results = append(results, ToolResult{Device: target.Device.ID, Tool: target.Manifest.Stop.Tool, Error: "the stop tool did not answer; it may have run"})
+		results = append(results, ToolResult{Device: target.Device.ID, Tool: target.Manifest.Stop.Tool, Error: "the stop tool did not answer; it may have run", MayHaveRun: true})
 	}
 	slots := make(chan struct{}, maxTools)
 	var mu sync.Mutex
@@ -481,9 +495,10 @@ func (s *Stop) callTools(o Order) (results []ToolResult) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			results[i].Error = ""
+			results[i].Error, results[i].MayHaveRun = "", false
 			if err != nil {
-				results[i].Error = ferrule.AsError(err).Message
+				e := ferrule.AsError(err)
+				results[i].Error, results[i].MayHaveRun = e.Message, e.MayHaveRun()
 			}
 		})
 	}

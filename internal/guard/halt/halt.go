@@ -142,7 +142,10 @@ type Options struct {
 	Journal Journal
 	// Event receives what people who watch should see. It must not block.
 	Event func(e ferrule.Event)
-	Log   *slog.Logger
+	// Changed is called when what is stopped has changed, on any node; it may be nil. It must
+	// not block or call back.
+	Changed func()
+	Log     *slog.Logger
 }
 
 // Stop can stop changes. It implements pipeline.Stop.
@@ -338,6 +341,9 @@ func (s *Stop) enforce(o Order) (merged Order, h *halt) {
 	}
 	s.orders[o.place()] = merged
 	s.changes++
+	if s.options.Changed != nil {
+		defer s.options.Changed()
+	}
 	if !merged.active() || merged.Seq == known.Seq {
 		return merged, nil
 	}

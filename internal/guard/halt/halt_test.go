@@ -491,7 +491,7 @@ func testStopTools(t *testing.T) {
 	}
 	north, south := node("north"), node("south")
 	r := halted(t, north, "")
-	if len(r.Tools) != 2 || r.Tools[0] != (ToolResult{"north-arm", "freeze", "unplugged"}) || r.Tools[1].Error != "" {
+	if len(r.Tools) != 2 || r.Tools[0] != (ToolResult{Device: "north-arm", Tool: "freeze", Error: "unplugged"}) || r.Tools[1].Error != "" {
 		t.Errorf("got %+v", r.Tools)
 	}
 	if len(r.Nodes) != 1 || !r.Nodes[0].Acknowledged || len(r.Nodes[0].Tools) != 2 || r.Nodes[0].Tools[0].Error != "unplugged" {

@@ -89,7 +89,7 @@ func (s *Server) serveAuthorize(w http.ResponseWriter, r *http.Request) {
 		refuse(who, "redirect_uri is missing")
 		return
 	}
-	if err := matchRedirect(c.Redirects, redirect); err != nil {
+	if err := c.matchRedirect(redirect); err != nil {
 		refuse(who, err.Error())
 		return
 	}
@@ -178,7 +178,7 @@ func (s *Server) parseResource(r *http.Request, resource string) (device string,
 	}
 	origin := s.parts.Origin(r)
 	u, err := url.Parse(resource)
-	if err == nil && u.User == nil && u.RawQuery == "" && u.Fragment == "" && strings.EqualFold(u.Scheme+"://"+u.Host, origin) {
+	if err == nil && u.User == nil && onlyProfile(u) && u.Fragment == "" && strings.EqualFold(u.Scheme+"://"+u.Host, origin) {
 		path := strings.TrimSuffix(u.EscapedPath(), "/")
 		if path == "/mcp" {
 			return "", nil
@@ -188,6 +188,13 @@ func (s *Server) parseResource(r *http.Request, resource string) (device string,
 		}
 	}
 	return "", fmt.Errorf("resource must be %s/mcp or %s%sDEVICE", origin, origin, devicePath)
+}
+
+// onlyProfile reports whether the query of a resource has nothing but a profile: that changes
+// what agents are shown, not what they may do.
+func onlyProfile(u *url.URL) bool {
+	query := u.Query()
+	return u.RawQuery == "" || len(query) == 1 && len(query["profile"]) == 1
 }
 
 // parseScope returns the known scopes in a list. Without any list it is what agents usually

@@ -16,6 +16,8 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"html/template"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -75,7 +77,7 @@ func (c Client) check() error {
 		return errors.New("redirects: must have the address to which the program wants its users sent back")
 	}
 	for _, uri := range c.Redirects {
-		if err := checkRedirect(uri); err != nil {
+		if err := checkOwnRedirect(uri); err != nil {
 			return fmt.Errorf("redirects: %w", err)
 		}
 	}
@@ -111,7 +113,9 @@ type Parts struct {
 	Record func(who ferrule.Principal, event ferrule.AccessEvent, from, message string, refused ferrule.Code)
 	// Shared shows grants to the other nodes; nil if there are none.
 	Shared records.Synced
-	Log    *slog.Logger
+	// Frame writes a page with a title and a body; nil writes only the body.
+	Frame func(w io.Writer, title string, body template.HTML) error
+	Log   *slog.Logger
 }
 
 // Server is the authorization server.
@@ -161,6 +165,12 @@ func Open(p Parts) (*Server, error) {
 	}
 	if unreadable > 0 {
 		p.Log.Warn("some agents must be let in again: their records are unreadable", "file", p.File, "lines", unreadable)
+	}
+	if p.Frame == nil {
+		p.Frame = func(w io.Writer, _ string, body template.HTML) error {
+			_, err := io.WriteString(w, string(body))
+			return err
+		}
 	}
 	s := &Server{
 		parts: p, file: file, outbox: records.NewOutbox(), fetch: newFetcher(),

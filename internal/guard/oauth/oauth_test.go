@@ -12,7 +12,6 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -575,13 +574,8 @@ func TestAttacks(t *testing.T) {
 			if strings.Contains(policy, "form-action") { // Chromium would not follow the redirect
 				t.Error("form-action is set")
 			}
-			style := regexp.MustCompile(`(?s)<style>(.*)</style>`).FindStringSubmatch(w.Body.String())
-			if len(style) != 2 {
-				t.Fatal("no style")
-			}
-			sum := sha256.Sum256([]byte(style[1]))
-			if !strings.Contains(policy, base64.StdEncoding.EncodeToString(sum[:])) {
-				t.Error("the policy does not permit the style")
+			if !strings.Contains(policy, "style-src 'self'") || strings.Contains(policy, "script-src") {
+				t.Error("the policy permits more than the style sheet of the gateway")
 			}
 			if w.Header().Get("Cache-Control") != "no-store" || w.Header().Get("Referrer-Policy") != "same-origin" {
 				t.Errorf("%v", w.Header())

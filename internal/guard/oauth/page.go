@@ -1,8 +1,7 @@
 package oauth
 
 import (
-	"crypto/sha256"
-	"encoding/base64"
+	"bytes"
 	"html/template"
 	"net/http"
 	"net/url"
@@ -10,24 +9,11 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// style is the look of the pages. It has no outside resources.
-const style = `:root{color-scheme:light dark}
-body{max-width:34rem;margin:2rem auto;padding:0 1rem;font:1rem/1.5 system-ui,sans-serif}
-h1{font-size:1.375rem}
-code{font-family:ui-monospace,monospace;overflow-wrap:anywhere}
-fieldset{margin:1rem 0;border:1px solid #818a8f;border-radius:7px}
-label{display:block;padding:4px 0}
-ul{list-style:none;padding-left:1.5rem;margin:0}
-button{font:inherit;padding:8px 20px;margin-right:8px;border-radius:7px;border:1px solid #818a8f}
-.bad{border-left:3px solid #ad2318;padding-left:12px}
-.small{font-size:.875rem}`
-
 // protect sets the headers of all pages. There is deliberately no form-action: Chromium
 // applies it also to where the answer to the form leads, which is the agent's program.
 func protect(w http.ResponseWriter) {
-	sum := sha256.Sum256([]byte(style))
 	head := w.Header()
-	head.Set("Content-Security-Policy", "default-src 'none'; style-src 'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'; frame-ancestors 'none'; base-uri 'none'")
+	head.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'")
 	head.Set("X-Frame-Options", "DENY")
 	head.Set("Cache-Control", "no-store")
 	// Other sites see nothing. With no-referrer, browsers would send the form with the origin
@@ -98,16 +84,28 @@ func (s *Server) showConsent(w http.ResponseWriter, r *http.Request, status int,
 		p.Hidden = max(0, len(p.Devices)-maxShown)
 		p.Devices = p.Devices[:len(p.Devices)-p.Hidden]
 	}
-	render(w, status, "consent", p)
+	s.render(w, status, "Let this program use your devices?", "consent", p)
 }
 
 // page shows a problem.
-func (s *Server) page(w http.ResponseWriter, status int, p problem) { render(w, status, "problem", p) }
+func (s *Server) page(w http.ResponseWriter, status int, p problem) {
+	s.render(w, status, "This login cannot go on", "problem", p)
+}
 
-func render(w http.ResponseWriter, status int, name string, data any) {
+// render writes a page. Parts.Frame adds the head and the style sheet.
+func (s *Server) render(w http.ResponseWriter, status int, title, name string, data any) {
+	var body, page bytes.Buffer
+	err := pages.ExecuteTemplate(&body, name, data)
+	if err == nil {
+		err = s.parts.Frame(&page, title, template.HTML(body.String()))
+	}
+	if err != nil {
+		s.parts.Log.Error("a page cannot be made", "err", err)
+		status = http.StatusInternalServerError
+	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	pages.ExecuteTemplate(w, name, data)
+	w.Write(page.Bytes())
 }
 
 // hostText returns the host and port of a redirect address, for people.
@@ -122,41 +120,34 @@ func hostText(uri string) string {
 	return u.Host
 }
 
-var pages = template.Must(template.New("").Funcs(template.FuncMap{"css": func() template.CSS { return style }}).Parse(`
-{{define "head"}}<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{{.}} · Ferrule</title><style>{{css}}</style></head><body>
-<h1>{{.}}</h1>
+var pages = template.Must(template.New("").Parse(`
+{{define "problem"}}<div class="card"><div class="pad deci"><h1>This login cannot go on</h1><p>{{.Text}}</p>
+{{with .Next}}<p class="muted">{{.}}</p>{{end}}
+{{with .Link}}<p><a rel="noreferrer" href="{{.}}">Go back to {{$.Host}}</a></p>{{end}}</div></div>
 {{end}}
 
-{{define "problem"}}{{template "head" "This login cannot go on"}}<p>{{.Text}}</p>
-{{with .Next}}<p>{{.}}</p>{{end}}
-{{with .Link}}<p><a rel="noreferrer" href="{{.}}">Go back to {{$.Host}}</a></p>{{end}}
-</body></html>
-{{end}}
-
-{{define "consent"}}{{template "head" "Let this program use your devices?"}}
-{{with .Problem}}<p class="bad" role="alert">{{.}}.</p>{{end}}
+{{define "consent"}}<div class="card"><form class="deci consent" method="post"><h1>Let this program use your devices?</h1>
+{{with .Problem}}<div class="out bad" role="alert"><svg class="i bad" aria-hidden="true"><use href="#i-danger"/></svg><div>{{.}}.</div></div>{{end}}
 {{if .Host}}<p>The program of <strong>{{.Host}}</strong>{{with .Name}}, which calls itself “{{.}}”,{{end}} asks for access.</p>
 {{else if .Registered}}<p><strong>{{.Name}}</strong>, which the owner registered, asks for access.</p>
 {{else}}<p>A program that <strong>nobody has verified</strong>{{with .Name}} and that calls itself “{{.}}”{{end}} asks for access.</p>
 {{end}}<p>{{if .Local}}If you allow it, you are sent to a program on <strong>your own computer</strong> ({{.Goes}}). {{else}}If you allow it, you are sent to <strong>{{.Goes}}</strong>. {{end}}Allow it only if you have just started this login yourself.</p>
-<form method="post">
 <input type="hidden" name="csrf" value="{{.CSRF}}">
 <fieldset><legend>It may</legend>
-{{range .Scopes}}<label><input type="checkbox" name="scope" value="{{.Name}}"{{if .Chosen}} checked{{end}}> {{.Text}} <code>{{.Name}}</code></label>
+{{range .Scopes}}<label><input type="checkbox" name="scope" value="{{.Name}}"{{if .Chosen}} checked{{end}}> <span>{{.Text}} <code>{{.Name}}</code></span></label>
 {{else}}<p>Nothing of what it asks for: your role does not permit it.</p>
-{{end}}<p class="small"><code>endanger</code> includes <code>change</code>, which includes <code>read</code>. The rules of the gateway may permit less.</p>
+{{end}}<p class="small muted"><code>endanger</code> includes <code>change</code>, which includes <code>read</code>. The rules of the gateway may permit less.</p>
 </fieldset>
 <fieldset><legend>On</legend>
 {{if .Device}}<p>only the device <strong>{{.Device}}</strong></p>
-{{else}}<label><input type="radio" name="devices" value="all" checked> {{with .Limited}}all devices that you can use: {{.}}{{else}}all devices, also those that are added later{{end}}</label>
-<label><input type="radio" name="devices" value="some"> only these:</label>
-<ul>{{range .Devices}}<li><label><input type="checkbox" name="device" value="{{.ID}}"> <code>{{.ID}}</code>{{with .Text}} {{.}}{{end}}</label></li>
+{{else}}<label><input type="radio" name="devices" value="all" checked> <span>{{with .Limited}}all devices that you can use: {{.}}{{else}}all devices, also those that are added later{{end}}</span></label>
+<label><input type="radio" name="devices" value="some"> <span>only these:</span></label>
+<ul>{{range .Devices}}<li><label><input type="checkbox" name="device" value="{{.ID}}"> <span><code>{{.ID}}</code>{{with .Text}} {{.}}{{end}}</span></label></li>
 {{end}}</ul>
-{{with .Hidden}}<p class="small">{{.}} more devices are not shown.</p>
+{{with .Hidden}}<p class="small muted">{{.}} more devices are not shown.</p>
 {{end}}{{end}}</fieldset>
-<p><button name="answer" value="allow">Allow</button><button name="answer" value="deny">Deny</button></p>
-</form>
-<p class="small">You are logged in as {{.Person}}. To see and end such logins, run <code>ferrule token list</code>.</p>
-</body></html>
+<div class="bar"><button class="btn primary lg" name="answer" value="allow">Allow</button><button class="btn lg" name="answer" value="deny">Deny</button></div>
+</form></div>
+<p class="small muted">You are logged in as {{.Person}}. To see and end such logins, run <code>ferrule token list</code>.</p>
 {{end}}
 `))

@@ -3,6 +3,7 @@ package oauth
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -20,7 +21,17 @@ const cursorRedirect = "cursor://anysphere.cursor-mcp/oauth/callback"
 var answerParameters = []string{"code", "state", "iss", "error", "error_description", "error_uri"}
 
 // checkRedirect returns why an address cannot be one that codes are sent to.
-func checkRedirect(uri string) error {
+func checkRedirect(uri string) error { return checkRedirectTo(uri, isLoopback) }
+
+// checkOwnRedirect does the same for a program that the owner registered. It may be reached
+// without TLS in a private network, as Home Assistant is in most homes: a code that is seen
+// there is worth nothing without the secret.
+func checkOwnRedirect(uri string) error {
+	return checkRedirectTo(uri, func(host string) bool { return isLoopback(host) || isPrivate(host) })
+}
+
+// checkRedirectTo does the same, with hosts that may do without TLS.
+func checkRedirectTo(uri string, plain func(host string) bool) error {
 	if uri == cursorRedirect {
 		return nil
 	}
@@ -65,7 +76,7 @@ func checkRedirect(uri string) error {
 	switch {
 	case strings.HasPrefix(uri, "https://"):
 		return nil
-	case strings.HasPrefix(uri, "http://") && isLoopback(host):
+	case strings.HasPrefix(uri, "http://") && plain(host):
 		return nil
 	}
 	return bad("it must begin with https://, or with http:// and be localhost, 127.0.0.1 or [::1]")
@@ -75,6 +86,19 @@ func checkRedirect(uri string) error {
 // not everybody reads them alike.
 func isLoopback(host string) bool {
 	return slices.Contains([]string{"localhost", "127.0.0.1", "::1"}, host)
+}
+
+// isPrivate reports whether a host of a URL is certainly in a private network: by its address,
+// or by a name that the public DNS does not have.
+func isPrivate(host string) bool {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.Zone() == "" && (ip.IsPrivate() || ip.IsLinkLocalUnicast())
+	}
+	host = strings.ToLower(host)
+	if !strings.Contains(host, ".") {
+		return host != "" && host[0] >= 'a' // a number can be an address
+	}
+	return slices.ContainsFunc([]string{".local", ".lan", ".internal", ".home.arpa"}, func(end string) bool { return strings.HasSuffix(host, end) })
 }
 
 // dotSegments reports whether a path has segments that are removed on the way.
@@ -91,6 +115,13 @@ var errRedirect = errors.New("the address to send you back to is not one that th
 
 // matchRedirect returns an error unless an address is one of those registered. On this
 // machine the port may differ, because programs take any free one.
+func (c *client) matchRedirect(uri string) error {
+	if c.confidential && slices.Contains(c.Redirects, uri) { // it was checked with the config
+		return nil
+	}
+	return matchRedirect(c.Redirects, uri)
+}
+
 func matchRedirect(registered []string, uri string) error {
 	if err := checkRedirect(uri); err != nil {
 		return err

@@ -2,8 +2,6 @@ package people
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/base64"
 	"html/template"
 	"net/http"
 	"strings"
@@ -110,7 +108,7 @@ func (p *People) welcome(w http.ResponseWriter, r *http.Request, who ferrule.Pri
 	p.begin(w, r, who, role, version)
 	p.parts.Record(who, ferrule.AccessLogin, mcphttp.Hostname(r.RemoteAddr), "logged in "+how+" as "+string(role), "")
 	if back == "" {
-		back = "/login"
+		back = "/devices"
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	http.Redirect(w, r, back, http.StatusSeeOther)
@@ -123,9 +121,9 @@ func (p *People) serveLogout(w http.ResponseWriter, r *http.Request) {
 	case !ok:
 		p.page(w, http.StatusOK, view{Title: "You are not logged in", Login: true})
 	case r.Method != http.MethodPost:
-		p.page(w, http.StatusOK, view{Title: "Log out of Ferrule", Who: who.Name, Role: roleName(who), CSRF: csrf})
+		p.page(w, http.StatusOK, view{Title: "Log out of Ferrule", Leave: true, Who: who.Name, Role: roleName(who), CSRF: csrf})
 	case !p.CSRF(r):
-		p.page(w, http.StatusForbidden, view{Title: "You are still logged in", Text: "The request did not come from a page of the gateway.", Who: who.Name, Role: roleName(who), CSRF: csrf})
+		p.page(w, http.StatusForbidden, view{Title: "You are still logged in", Leave: true, Text: "The request did not come from a page of the gateway.", Who: who.Name, Role: roleName(who), CSRF: csrf})
 	default:
 		p.logout(w, r)
 		p.parts.Record(who, ferrule.AccessLogout, mcphttp.Hostname(r.RemoteAddr), "logged out", "")
@@ -145,6 +143,7 @@ type view struct {
 	// Who is the person who is logged in, or would be by the button.
 	Who, Role string
 	Button    bool
+	Leave     bool // whether the page is about logging out
 	CSRF      string
 	// Login adds how to log in.
 	Login   bool
@@ -153,30 +152,24 @@ type view struct {
 	Here, There string
 }
 
-const style = `body{font:16px/1.5 system-ui,sans-serif;max-width:34rem;margin:3rem auto;padding:0 1rem;color:#15191c;background:#f5f6f6}
-h1{font-size:22px}code{font:14px ui-monospace,monospace;background:#eaedee;padding:2px 5px;border-radius:4px}
-button,.button{display:inline-block;font:inherit;color:#fff;background:#15191c;border:0;border-radius:7px;padding:8px 16px;text-decoration:none;cursor:pointer}
-@media(prefers-color-scheme:dark){body{color:#e9edef;background:#0e1113}code{background:#252b30}button,.button{color:#0e1113;background:#e9edef}a{color:#86b6ff}}`
-
-var pages = template.Must(template.New("page").Parse(`<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{{.Title}}</title><style>` + style + `</style></head><body><h1>{{.Title}}</h1>
-{{with .Text}}<p>{{.}}</p>
-{{end}}{{if .Button}}<p>You will be logged in as <b>{{.Who}}</b> ({{.Role}}). Go on only if you asked for this link.</p>
-<form method="post"><input type="hidden" name="csrf" value="{{.CSRF}}"><button>Log in as {{.Who}}</button></form>
-{{else if .Who}}<p>You are <b>{{.Who}}</b> ({{.Role}}). <a href="/approvals">See what waits for approval</a></p>
-<form method="post" action="/logout"><input type="hidden" name="csrf" value="{{.CSRF}}"><button>Log out</button></form>
-{{end}}{{if .Login}}{{range .Issuers}}<p><a class="button" href="/login/with/{{.Name}}">Log in with {{.Name}}</a></p>
-{{end}}<p>{{if .Issuers}}Or run{{else}}Run{{end}} <code>ferrule login</code> on the machine of the gateway, and open the link that it prints in this browser. If you cannot, ask the owner for a link: <code>ferrule login --as NAME</code>.{{if .Here}} The link begins with <code>{{.There}}</code>. You are at <code>{{.Here}}</code>, and a login is for one address: replace that part of the link.{{end}}</p>
-{{end}}</body></html>
-`))
+// The pages have no script. Frame adds the head and the style sheet.
+var pages = template.Must(template.New("page").Parse(`<div class="card"><div class="pad deci"><h1>{{.Title}}</h1>
+{{with .Text}}<p class="muted">{{.}}</p>
+{{end}}{{if .Button}}<p>You will be logged in as <strong>{{.Who}}</strong> ({{.Role}}). Go on only if you asked for this link.</p>
+<form method="post"><input type="hidden" name="csrf" value="{{.CSRF}}"><button class="btn primary lg wide">Log in as {{.Who}}</button></form>
+{{else if .Who}}<p>You are <strong>{{.Who}}</strong> ({{.Role}}).</p>
+{{if not .Leave}}<a class="btn primary lg wide" href="/devices">See the devices</a>
+{{end}}<form method="post" action="/logout"><input type="hidden" name="csrf" value="{{.CSRF}}"><button class="btn lg wide{{if .Leave}} primary{{end}}">Log out</button></form>
+{{if .Leave}}<a class="btn lg wide" href="/devices">Stay logged in</a>
+{{end}}{{end}}{{if .Login}}{{range .Issuers}}<a class="btn primary lg wide" href="/login/with/{{.Name}}">Log in with {{.Name}}</a>
+{{end}}<p class="muted">{{if .Issuers}}Or ask{{else}}Ask{{end}} the owner for a link: <code>ferrule login --as NAME</code>. It works once, and there is no password.{{if .Here}} The link begins with <code>{{.There}}</code>. You are at <code>{{.Here}}</code>, and a login is for one address: replace that part of the link.{{end}}</p>
+{{end}}</div></div>
+{{if .Login}}<div class="note"><svg class="i" aria-hidden="true"><use href="#i-term"/></svg><div><strong>On the machine itself?</strong><br><span class="muted">Run <code>ferrule open</code>. It opens this page, logged in. Without a browser there, <code>ferrule login</code> prints a link for this one.</span></div></div>
+{{end}}`))
 
 // policy is the Content-Security-Policy of the pages. It has no form-action: browsers would
 // apply that to the redirects that follow a login, which may lead to an agent.
-var policy = "default-src 'none'; style-src 'sha256-" + styleHash() + "'; frame-ancestors 'none'; base-uri 'none'"
-
-func styleHash() string {
-	sum := sha256.Sum256([]byte(style))
-	return base64.StdEncoding.EncodeToString(sum[:])
-}
+const policy = "default-src 'none'; style-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'"
 
 // page writes a page.
 func (p *People) page(w http.ResponseWriter, code int, v view) {
@@ -188,15 +181,20 @@ func (p *People) page(w http.ResponseWriter, code int, v view) {
 	// with the origin null, which the gateway refuses.
 	head.Set("Referrer-Policy", "same-origin")
 	head.Set("X-Content-Type-Options", "nosniff")
+	head.Set("X-Frame-Options", "DENY")
 	head.Set("X-Robots-Tag", "noindex")
 	if v.Login {
 		v.Issuers = p.parts.Issuers()
 	}
-	var body bytes.Buffer
-	if err := pages.Execute(&body, v); err != nil {
+	var body, page bytes.Buffer
+	err := pages.Execute(&body, v)
+	if err == nil {
+		err = p.parts.Frame(&page, v.Title, template.HTML(body.String()))
+	}
+	if err != nil {
 		p.parts.Log.Error("a page cannot be made", "err", err)
 		code = http.StatusInternalServerError
 	}
 	w.WriteHeader(code)
-	w.Write(body.Bytes())
+	w.Write(page.Bytes())
 }

@@ -23,6 +23,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"html/template"
+	"io"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -57,7 +59,9 @@ type Parts struct {
 	Changed func(name string, elsewhere bool) (ended int)
 	// Record records who was let in, and who was not.
 	Record func(who ferrule.Principal, event ferrule.AccessEvent, from, message string, refused ferrule.Code)
-	Log    *slog.Logger
+	// Frame writes a page with a title and a body; nil writes only the body.
+	Frame func(w io.Writer, title string, body template.HTML) error
+	Log   *slog.Logger
 }
 
 // Limits.
@@ -143,6 +147,12 @@ func Open(parts Parts) (*People, error) {
 	}
 	if parts.Changed == nil {
 		parts.Changed = func(string, bool) int { return 0 }
+	}
+	if parts.Frame == nil {
+		parts.Frame = func(w io.Writer, _ string, body template.HTML) error {
+			_, err := io.WriteString(w, string(body))
+			return err
+		}
 	}
 	if parts.Issuers == nil {
 		parts.Issuers = func() []Issuer { return nil }

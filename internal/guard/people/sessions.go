@@ -93,8 +93,18 @@ func (p *People) dropOldest(limit int, match func(*session) bool) {
 }
 
 // Current returns the person who has logged in with the browser that sends a request, and
-// the CSRF token for forms.
+// the CSRF token for forms. The session counts as used.
 func (p *People) Current(r *http.Request) (who ferrule.Principal, csrf string, ok bool) {
+	return p.current(r, true)
+}
+
+// Peek returns the same as Current, but the session does not count as used: what a page asks
+// for by itself must not keep a session alive.
+func (p *People) Peek(r *http.Request) (who ferrule.Principal, csrf string, ok bool) {
+	return p.current(r, false)
+}
+
+func (p *People) current(r *http.Request, use bool) (who ferrule.Principal, csrf string, ok bool) {
 	id := cookie(r, p.cookieName(r, sessionCookie))
 	if id == "" || !usable(p.parts.Origin(r)) {
 		return ferrule.Principal{}, "", false
@@ -110,7 +120,9 @@ func (p *People) Current(r *http.Request) (who ferrule.Principal, csrf string, o
 		delete(p.sessions, hash)
 		return ferrule.Principal{}, "", false
 	}
-	s.used = now
+	if use {
+		s.used = now
+	}
 	return s.who, p.mac("csrf", id), true
 }
 

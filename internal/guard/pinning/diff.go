@@ -171,7 +171,7 @@ func toolFields(t *ferrule.Tool) []field {
 	}
 	return []field{
 		{"description", t.Text}, {"title", t.Title}, {effectField, effect}, {idempotentField, yes(t.Idempotent)}, {userOnlyField, yes(t.UserOnly)},
-		{"arguments", indented(string(t.Input))}, {"result", indented(string(t.Output))}, {"poll", poll}, {"icons", text(t.Icons)}, {"state", broken},
+		{"arguments", indented(string(t.Input))}, {"result", indented(string(t.Output))}, {"poll", poll}, {"icons", text(t.Icons)}, {"view", text(t.View)}, {"state", broken},
 		{"class", t.Class}, {"secrets", strings.Join(t.Secrets, ", ")},
 	}
 }

@@ -17,8 +17,8 @@ type file struct {
 
 // The endings of files with rules and with tests.
 const (
-	rulesExt = ".cedar"
-	testsExt = ".test.yaml"
+	RulesExt = ".cedar"
+	TestsExt = ".test.yaml"
 )
 
 // readFiles reads the rules and tests in a directory, in the order of their names. What
@@ -40,15 +40,15 @@ func readFiles(dir string, required bool) ([]file, error) {
 	var files []file
 	for _, e := range entries {
 		name := e.Name()
-		f := file{name: name, rules: strings.HasSuffix(name, rulesExt)}
+		f := file{name: name, rules: strings.HasSuffix(name, RulesExt)}
 		switch ext := filepath.Ext(name); {
 		case strings.HasPrefix(name, "."):
 			continue
 		case e.IsDir():
 			return nil, fmt.Errorf("policy.dir: %s is a directory; rules are only read from %s itself", filepath.Join(dir, name), dir)
-		case f.rules, strings.HasSuffix(name, testsExt):
+		case f.rules, strings.HasSuffix(name, TestsExt):
 		case ext == ".yaml", ext == ".yml":
-			return nil, fmt.Errorf("policy.dir: %s must end with %s; otherwise it would not be run as a test", filepath.Join(dir, name), testsExt)
+			return nil, fmt.Errorf("policy.dir: %s must end with %s; otherwise it would not be run as a test", filepath.Join(dir, name), TestsExt)
 		default:
 			continue
 		}

@@ -101,6 +101,8 @@ type Policy struct {
 	all      []*rule // by the number in their ID
 	tests    int
 	version  string
+	sources  []Source // without rules
+	loaded   time.Time
 }
 
 // Load reads the rules and runs their tests. Errors have the file and the line.
@@ -120,7 +122,7 @@ func Load(cfg Config) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Policy{cfg: cfg, memberOf: members(cfg.Groups)}
+	p := &Policy{cfg: cfg, memberOf: members(cfg.Groups), loaded: time.Now()}
 	hash, said := sha256.New(), cfg
 	said.Dir, said.Required = "", false // the rules count, not where they are
 	if err := json.NewEncoder(hash).Encode(said); err != nil {
@@ -129,6 +131,7 @@ func Load(cfg Config) (*Policy, error) {
 	var own []*rule
 	for _, f := range files {
 		fmt.Fprintf(hash, "%q %q\n", f.name, f.text)
+		p.sources = append(p.sources, Source{Name: f.name, Text: string(f.text)})
 		if !f.rules {
 			continue
 		}
@@ -147,12 +150,13 @@ func Load(cfg Config) (*Policy, error) {
 	}
 	p.version = hex.EncodeToString(hash.Sum(nil)[:16])
 	var failed []error
-	for _, f := range files {
+	for i, f := range files {
 		if f.rules {
 			continue
 		}
 		n, err := p.runCases(f)
 		p.tests += n
+		p.sources[i].Tests = n
 		failed = append(failed, err)
 	}
 	return p, errors.Join(failed...)

@@ -47,6 +47,10 @@ func (s *Server) fleet(w http.ResponseWriter, r *http.Request) {
 	if req.Session != "" && s.parts.SessionEnded != nil {
 		defer s.parts.SessionEnded(req.Session)
 	}
+	if req.Agent != nil {
+		client := req.Agent.Bounded()
+		defer s.agents.begin(req.Session, principal(r.Context(), &ferrule.Call{Principal: ferrule.Principal{Role: ferrule.Agent}, Client: client}), client)()
+	}
 	out := newLines(w)
 	if err := s.parts.DeviceRequests.Add(r.Context(), req.Requests); err != nil {
 		out.write(reply{Fleet: &fleetUpdate{Refused: err.Error()}})

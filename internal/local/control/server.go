@@ -66,6 +66,7 @@ type Server struct {
 	lns       []net.Listener
 	parts     Parts
 	questions questions
+	agents    agents
 }
 
 // Listen opens the socket at path and replaces a socket that is left there. The
@@ -162,6 +163,7 @@ func (s *Server) call(w http.ResponseWriter, r *http.Request) {
 	call.Parent = ferrule.Traceparent(call.Parent)
 	call.Client = call.Client.Bounded()
 	call.Principal = principal(r.Context(), call)
+	s.agents.called(call)
 	if call.Principal.Role == ferrule.Person && call.Client == (ferrule.Client{}) {
 		call.Client.Name = "ferrule"
 	}

@@ -21,19 +21,32 @@ const (
 )
 
 // Latest returns the last sample of each signal of a device, sorted by name.
-func (s *Store) Latest(_ context.Context, device string) ([]ferrule.Latest, error) {
+func (s *Store) Latest(ctx context.Context, device string) ([]ferrule.Latest, error) {
+	all, err := s.LatestOf(ctx, []string{device})
+	return all[device], err
+}
+
+// LatestOf is Latest for several devices, by device. It takes as long as for one.
+func (s *Store) LatestOf(_ context.Context, devices []string) (map[string][]ferrule.Latest, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var all []ferrule.Latest
-	if s.perDevice[device] == 0 {
+	all := make(map[string][]ferrule.Latest, len(devices))
+	for _, device := range devices {
+		if n := s.perDevice[device]; n > 0 {
+			all[device] = make([]ferrule.Latest, 0, n)
+		}
+	}
+	if len(all) == 0 {
 		return nil, nil
 	}
 	for of, t := range s.tracks {
-		if of.device == device {
-			all = append(all, ferrule.Latest{Signal: of.name, Unit: t.unit, Sample: t.latest})
+		if known, ok := all[of.device]; ok {
+			all[of.device] = append(known, ferrule.Latest{Signal: of.name, Unit: t.unit, State: t.state, Sample: t.latest})
 		}
 	}
-	slices.SortFunc(all, func(a, b ferrule.Latest) int { return cmp.Compare(a.Signal, b.Signal) })
+	for _, known := range all {
+		slices.SortFunc(known, func(a, b ferrule.Latest) int { return cmp.Compare(a.Signal, b.Signal) })
+	}
 	return all, nil
 }
 

@@ -44,8 +44,11 @@ type Record struct {
 	ferrule.Entry
 	// Began is when the call was made.
 	Began time.Time `json:"-"`
+	// Hash is the hash of the record's line, if it was read by a CallLog.
+	Hash string `json:"-"`
 	// changes reports whether the call had an intent.
 	changes bool
+	own     bool // of this node's journal
 }
 
 // isLook reports whether the record is of a call that looked at something and succeeded. A

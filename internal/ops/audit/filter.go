@@ -38,7 +38,7 @@ const (
 
 // Outcomes lists the values of Query.Outcome.
 var Outcomes = []string{
-	outcomeOK, outcomeError, outcomeMaybe, string(ferrule.Intent), string(ferrule.Asked), string(ferrule.ApprovalStep), string(ferrule.Access), string(ferrule.Stopped), string(ferrule.Resumed), string(ferrule.JournalGap),
+	outcomeOK, outcomeError, outcomeMaybe, string(ferrule.Intent), string(ferrule.Asked), string(ferrule.ApprovalStep), string(ferrule.Access), string(ferrule.Registration), string(ferrule.Stopped), string(ferrule.Resumed), string(ferrule.JournalGap),
 	string(ferrule.NotFound), string(ferrule.Denied), string(ferrule.Invalid), string(ferrule.Limited),
 	string(ferrule.Pending), string(ferrule.Offline), string(ferrule.Busy), string(ferrule.Refused),
 	string(ferrule.Failed), string(ferrule.Unanswered), string(ferrule.Cancelled), string(ferrule.Internal),

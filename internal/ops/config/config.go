@@ -54,12 +54,14 @@ type Config struct {
 	// Overlays is the directory of overlays.
 	Overlays  string     `yaml:"overlays"`
 	Devices   Devices    `yaml:"devices"`
+	Plugins   []Plugin   `yaml:"plugins"`
 	DialIn    DialIn     `yaml:"dial_in"`
 	Agents    Agents     `yaml:"agents"`
 	Auth      Auth       `yaml:"auth"`
 	Policy    Policy     `yaml:"policy"`
 	Endpoints []Endpoint `yaml:"endpoints"`
 	Calls     Calls      `yaml:"calls"`
+	Hooks     []Hook     `yaml:"hooks"`
 	Approvals Approvals  `yaml:"approvals"`
 	Retry     Retry      `yaml:"retry"`
 	Journal   Journal    `yaml:"journal"`
@@ -88,6 +90,8 @@ type Devices struct {
 	TCP    []TCPDevice    `yaml:"tcp"`
 	HTTP   []HTTPDevice   `yaml:"http"`
 	MQTT   []Broker       `yaml:"mqtt"`
+	// HomeAssistant are the Home Assistants.
+	HomeAssistant []Home `yaml:"homeassistant"`
 	// PinUSB reports whether changes of boards on serial ports wait for the owner.
 	PinUSB bool `yaml:"pin_usb"`
 }
@@ -266,6 +270,8 @@ func Default() Config {
 		Auth:      Auth{Server: AuthServer{Register: true, Documents: true, Clients: []AuthClient{}}, Issuers: []Issuer{}},
 		Policy:    Policy{Preset: rules.Preset, Agents: map[string]string{}, Groups: map[string][]string{}, Dir: rules.Dir},
 		Endpoints: []Endpoint{},
+		Plugins:   []Plugin{},
+		Hooks:     []Hook{},
 		Retry:     Retry{Min: Interval(d.RetryMin), Max: Interval(d.RetryMax), Grace: Interval(d.Grace), Wait: Interval(d.Wait)},
 		Journal:   Journal{Sync: syncAlways, SegmentSize: j.SegmentSize >> 20, SegmentAge: Interval(j.SegmentAge)},
 		Cluster: Cluster{
@@ -314,10 +320,17 @@ func Load(path string) (Config, error) {
 		b := &c.Devices.MQTT[i]
 		files = append(files, &b.PasswordFile, &b.CA, &b.Cert, &b.Key)
 	}
+	for i := range c.Devices.HomeAssistant {
+		files = append(files, &c.Devices.HomeAssistant[i].File, &c.Devices.HomeAssistant[i].CA)
+	}
+	files = append(files, c.programFiles()...)
 	for _, file := range files {
 		if *file != "" && !filepath.IsAbs(*file) {
 			*file = filepath.Join(filepath.Dir(path), *file)
 		}
+	}
+	if err := c.checkWritable(path); err != nil {
+		return Config{}, fmt.Errorf("%s: %w", path, err)
 	}
 	if _, err := os.Stat(c.Overlays); named && err != nil {
 		return Config{}, fmt.Errorf("%s: overlays: %w", path, err)
@@ -396,8 +409,17 @@ func (c Config) check() error {
 	if err := c.checkBrokers(); err != nil {
 		return err
 	}
+	if err := c.checkHomes(); err != nil {
+		return err
+	}
 	if err := c.checkNames(); err != nil {
 		return fmt.Errorf("devices: %w", err)
+	}
+	if err := c.checkPlugins(); err != nil {
+		return err
+	}
+	if err := c.checkHooks(); err != nil {
+		return err
 	}
 	if err := c.DialIn.check(); err != nil {
 		return fmt.Errorf("dial_in.%w", err)
@@ -498,6 +520,12 @@ func (c Config) checkNames() error {
 	}
 	for _, d := range c.Devices.HTTP {
 		names = append(names, d.Name)
+	}
+	for _, h := range c.Homes() {
+		names = append(names, h.Name)
+	}
+	for _, p := range c.Plugins {
+		names = append(names, p.Name)
 	}
 	seen := make(map[string]bool)
 	for _, name := range names {

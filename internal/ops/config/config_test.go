@@ -26,7 +26,7 @@ func TestSample(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := config.Default()
-	want.Devices = config.Devices{Serial: []config.SerialDevice{}, TCP: []config.TCPDevice{}, HTTP: []config.HTTPDevice{}, MQTT: []config.Broker{}}
+	want.Devices = config.Devices{Serial: []config.SerialDevice{}, TCP: []config.TCPDevice{}, HTTP: []config.HTTPDevice{}, MQTT: []config.Broker{}, HomeAssistant: []config.Home{}}
 	want.Auth.Tokens = []config.Token{}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("sample is\n%+v\ndefault is\n%+v", got, want)
@@ -56,6 +56,7 @@ func TestSampleExample(t *testing.T) {
 		MQTT: []config.Broker{{
 			URL: "mqtts://192.168.1.40:8883", Name: "home", User: "ferrule", PasswordFile: "mqtt.password", CA: "broker-ca.pem", Adopt: "sensors", Prefix: "homeassistant",
 		}},
+		HomeAssistant: []config.Home{{URL: "https://192.168.1.50:8123", Name: "house", File: "house.token", CA: "house-ca.pem", Adopt: "sensors"}},
 	}
 	if !reflect.DeepEqual(got.Devices, want) {
 		t.Errorf("got %+v", got.Devices)
@@ -65,6 +66,12 @@ func TestSampleExample(t *testing.T) {
 	}
 	if endpoints := []config.Endpoint{{Name: "home", File: "home.url", Limit: 8192}}; !reflect.DeepEqual(got.Endpoints, endpoints) {
 		t.Errorf("got %+v", got.Endpoints)
+	}
+	if plugins := []config.Plugin{{Name: "weather", Exec: []string{"/usr/bin/python3", "weather.py"}, Env: map[string]ferrule.Secret{"UNITS": "metric"}}}; !reflect.DeepEqual(got.Plugins, plugins) {
+		t.Errorf("got %+v", got.Plugins)
+	}
+	if len(got.Hooks) != 2 || got.Hooks[0].File != "hook.token" || got.Hooks[1].OnError != "refuse" || !reflect.DeepEqual(got.Hooks[1].Exec, []string{"./quiet-hours.sh"}) {
+		t.Errorf("got %+v", got.Hooks)
 	}
 }
 

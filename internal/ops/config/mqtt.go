@@ -39,6 +39,8 @@ type Broker struct {
 	// Offer is the name under which this gateway offers itself to agents on the broker,
 	// such as ferrule/home; empty if it does not.
 	Offer string `yaml:"offer"`
+	// Publish shows the devices of this gateway in the Home Assistant that uses the broker.
+	Publish bool `yaml:"publish"`
 }
 
 // Brokers returns the brokers with defaults filled in, and with the port in the URL.

@@ -20,9 +20,9 @@ type Overrides struct {
 	// DeviceListen and DeviceURL are for devices that dial in; FERRULE_DEVICE_LISTEN
 	// and FERRULE_DEVICE_URL or the file's if empty.
 	DeviceListen, DeviceURL string
-	// Serial is a list of [NAME=]PORT[@BAUD], TCP of [NAME=]HOST:PORT, HTTP and MQTT
-	// of [NAME=]URL.
-	Serial, TCP, HTTP, MQTT []string
+	// Serial is a list of [NAME=]PORT[@BAUD], TCP of [NAME=]HOST:PORT, HTTP, MQTT
+	// and HomeAssistant of [NAME=]URL.
+	Serial, TCP, HTTP, MQTT, HomeAssistant []string
 }
 
 // Resolve combines the configuration file, the environment and the command line, and
@@ -121,6 +121,13 @@ func (d *Devices) addFlags(o Overrides) error {
 			return err
 		}
 		d.addBroker(Broker{Name: name, URL: url})
+	}
+	for _, text := range o.HomeAssistant {
+		name, url, err := splitURL("--homeassistant", text)
+		if err != nil {
+			return err
+		}
+		d.addHome(Home{Name: name, URL: url})
 	}
 	return nil
 }

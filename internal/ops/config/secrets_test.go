@@ -55,6 +55,10 @@ func TestErrorsHideSecrets(t *testing.T) {
 		"devices: {mqtt: [{url: 'mqtt://h', user: a, password: SECRET, password_file: x}]}\n",
 		"devices: {mqtt: [{url: 'mqtt://h', user: a, pasword: SECRET}]}\n",
 		"devices: {mqtt: [{url: 'mqtt://h', password: SECRET}]}\n",
+		"devices: {homeassistant: [{url: 'http://me:SECRET@h'}]}\n",
+		"devices: {homeassistant: [{url: 'http://h?token=SECRET'}]}\n",
+		"devices: {homeassistant: [{url: 'http://h', token: SECRET, file: x}]}\n",
+		"devices: {homeassistant: [{url: 'http://h', tokn: SECRET}]}\n",
 		"cluster: {mode: join, servers: ['me:SECRET@h:4222']}\n",
 		"cluster: {mode: join, servers: ['nats://me:SECRET/@h:4222']}\n",
 		"cluster: {mode: join, servers: ['nats://me:SECRET@']}\n",
@@ -79,7 +83,7 @@ func TestValuesHideSecrets(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ferrule.yaml")
 	write(t, path, strings.ReplaceAll(`
 auth: {tokens: [{name: a, token: SECRET}]}
-devices: {http: [{url: 'http://h/mcp', token: SECRET}], mqtt: [{url: 'mqtt://h', user: a, password: SECRET}]}
+devices: {http: [{url: 'http://h/mcp', token: SECRET}], mqtt: [{url: 'mqtt://h', user: a, password: SECRET}], homeassistant: [{url: 'http://h', token: SECRET}]}
 endpoints: [{name: a, url: 'wss://me:SECRET@h/?token=SECRET'}]
 `, "SECRET", secret))
 	c, err := config.Load(path)
@@ -94,7 +98,7 @@ endpoints: [{name: a, url: 'wss://me:SECRET@h/?token=SECRET'}]
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := tokens.Verify(t.Context(), secret, identity.Request{}); err != nil || c.HTTP(nil).Devices[0].Token != secret || c.Brokers()[0].Client().Password.Reveal() != secret || !strings.Contains(endpoints[0].URL.Reveal(), secret) {
+	if _, err := tokens.Verify(t.Context(), secret, identity.Request{}); err != nil || c.HTTP(nil).Devices[0].Token != secret || c.Brokers()[0].Client().Password.Reveal() != secret || !strings.Contains(endpoints[0].URL.Reveal(), secret) || c.Homes()[0].Token.Reveal() != secret {
 		t.Errorf("a secret is lost: %v", err)
 	}
 	asJSON, err := json.Marshal(c)

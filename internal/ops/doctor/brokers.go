@@ -115,7 +115,7 @@ func mayPublish(ctx context.Context, conn *mqttclient.Conn, b config.Broker) Fin
 // dropped checks how many messages the broker dropped. Mosquitto drops what a subscriber
 // does not take in time, without a word.
 func dropped(ctx context.Context, conn *mqttclient.Conn, b config.Broker) Finding {
-	m, err := firstMessage(ctx, conn, "$SYS/broker/publish/messages/dropped")
+	m, err := firstMessage(ctx, conn, mqttclient.Dropped)
 	n, bad := strconv.ParseUint(strings.TrimSpace(string(m.Payload)), 10, 64)
 	switch {
 	case err != nil || bad != nil:

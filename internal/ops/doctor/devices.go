@@ -32,10 +32,24 @@ func (d *Doctor) devices(ctx context.Context) []Finding {
 		return []Finding{{Check: "board", State: Note, Found: "the gateway did not list its devices: " + err.Error(), Next: "try again"}}
 	}
 	var all []Finding
+	var pending, away []string
 	for _, dev := range list.Devices {
-		if dev.ID != ferrule.GatewayID {
+		switch {
+		case dev.ID == ferrule.GatewayID:
+		case dev.Trust == string(ferrule.TrustPending):
+			pending = append(pending, dev.ID)
+		case dev.Protocol == "homeassistant" && dev.State == string(ferrule.StateOffline):
+			away = append(away, dev.ID)
+		default:
 			all = append(all, device(dev)...)
 		}
+	}
+	all = append(all, strangers(pending)...)
+	if len(away) > 0 {
+		all = append(all, Finding{
+			Check: "board", State: Note, Found: "offline devices of Home Assistant: " + builtin.FirstOf(away),
+			Next: "`ferrule devices` says why; run `ferrule forget DEVICE...` with those that are gone for good",
+		})
 	}
 	slices.SortStableFunc(all, func(a, b Finding) int { return cmp.Compare(rank[a.State], rank[b.State]) })
 	if rest := list.Total - len(list.Devices) + len(all) - limit; rest > 0 && len(all) > limit {
@@ -47,13 +61,30 @@ func (d *Doctor) devices(ctx context.Context) []Finding {
 	return all
 }
 
-// device checks one device.
+// strangers reports the devices that are not adopted: each by itself if they are few, because a
+// Home Assistant or a broker has many.
+func strangers(ids []string) (all []Finding) {
+	const few = 3
+	if len(ids) > few {
+		return []Finding{{
+			Check: "board", State: Note, Found: fmt.Sprintf("%d devices were found and are not adopted: %s", len(ids), builtin.FirstOf(ids)),
+			Next: "run `ferrule adopt DEVICE...` with those that agents may use; `ferrule devices` lists them. For all devices of a Home Assistant or a broker, set adopt: all in ferrule.yaml",
+		}}
+	}
+	for _, id := range ids {
+		all = append(all, Finding{
+			Check: "board", About: id, State: Note, Found: id + " was found and is not adopted",
+			Next: fmt.Sprintf("run `ferrule adopt %s` if it is yours", id),
+		})
+	}
+	return all
+}
+
+// device checks one device that is adopted.
 func device(dev builtin.DescribedDevice) []Finding {
 	f := Finding{Check: "board", About: dev.ID, State: Fine}
 	text := dev.Remark()
 	switch {
-	case dev.Trust == string(ferrule.TrustPending):
-		f.State, f.Found, f.Next = Note, dev.ID+" was found and is not adopted", fmt.Sprintf("run `ferrule adopt %s` if it is yours", dev.ID)
 	case dev.State == string(ferrule.StateReleased):
 		f.State, f.Found, f.Next = Note, dev.ID+" "+text, fmt.Sprintf("it reconnects by itself; run `ferrule release %s --for 0s` to reconnect now", dev.ID)
 	case dev.State == string(ferrule.StateOnline):
@@ -66,7 +97,7 @@ func device(dev builtin.DescribedDevice) []Finding {
 		f.State, f.Found, f.Next = Wrong, fmt.Sprintf("%s is offline, %s", dev.ID, text), "look up this message in docs/how-to/troubleshooting.md"
 	}
 	all := []Finding{f}
-	if dev.Unusable > 0 && dev.Trust != string(ferrule.TrustPending) {
+	if dev.Unusable > 0 {
 		all = append(all, Finding{
 			Check: "tools", About: dev.ID, State: Note, Found: fmt.Sprintf("%s has tools that cannot be used: %d", dev.ID, dev.Unusable),
 			Next: fmt.Sprintf("run `ferrule tools %s` to see why; an overlay may help", dev.ID),

@@ -1,5 +1,5 @@
 // Package doctor finds out what is wrong on a machine: with the data directory, the
-// configuration, the gateway, serial ports, MQTT brokers, devices, agent programs and the
+// configuration, the gateway, serial ports, MQTT brokers, Home Assistants, devices, agent programs and the
 // environment.
 //
 //	Examine -> ask the gateway for its status (0.9 s)
@@ -146,12 +146,15 @@ func (d *Doctor) Examine(ctx context.Context) []Finding {
 		{"gateway", "nodes", d.nodes},
 		{"gateway", "endpoints", d.endpoints},
 		{"gateway", "brokers", d.brokers},
+		{"gateway", "homes", d.homes},
+		{"gateway", "hooks", d.hooks},
 		{"gateway", "history", d.history},
 		{"gateway", "http", d.http},
 		{"ports", "port", d.ports},
 		{"ports", "grabbers", d.grabbers},
 		{"ports", "udev", d.udev},
 		{"brokers", "broker", d.mqtt},
+		{"homes", "home", d.homeAssistants},
 		{"boards", "board", d.devices},
 		{"agents", "client", d.clients},
 		{"environment", "variable", d.environment},

@@ -327,6 +327,9 @@ func TestEndpoints(t *testing.T) {
 	wantLines(t, "connected", (&Doctor{}).endpoints(t.Context()))
 	d.gateway.status.Brokers = []string{"broker home at mqtt://h:1883 is not connected since 14:02:10: connection refused"}
 	wantLines(t, "unreachable", d.brokers(t.Context()), "wrong brokers: broker home at mqtt://h:1883 is not connected since 14:02:10: connection refused")
+	d.gateway.status.Hooks = []string{"hook quiet: it does not answer"}
+	wantLines(t, "failing", d.hooks(t.Context()), "wrong hooks: hook quiet: it does not answer → correct the hook, or remove it")
+	wantLines(t, "working", (&Doctor{}).hooks(t.Context()))
 }
 
 func TestHTTP(t *testing.T) {
@@ -481,6 +484,9 @@ func TestBoards(t *testing.T) {
 	offline := func(reason string) builtin.DescribedDevice {
 		return with(func(d *builtin.DescribedDevice) { d.State, d.Reason = "offline", reason })
 	}
+	pending := func(id string) builtin.DescribedDevice {
+		return with(func(d *builtin.DescribedDevice) { d.ID, d.Trust = id, "pending" })
+	}
 	many := make([]builtin.DescribedDevice, 60)
 	for i := range many {
 		many[i] = online
@@ -507,11 +513,20 @@ func TestBoards(t *testing.T) {
 		}}, nil, []string{
 			"wrong board: robot is offline, since ",
 			"note board: robot is offline since ",
-			"note board: robot was found and is not adopted → run `ferrule adopt robot`",
 			"note board: robot was released for other programs until noon → it reconnects by itself",
 			"note tools: robot has tools that cannot be used: 3 → run `ferrule tools robot`",
+			"note board: robot was found and is not adopted → run `ferrule adopt robot`",
 			"fine board: robot is online, with 12 tools",
 			"fine board: robot is online, with 12 tools",
+		}},
+		"a new Home Assistant": {gatewayState{}, builtin.ListDevicesOutput{Devices: []builtin.DescribedDevice{
+			pending("ac"), pending("bed-light"), pending("demo"), pending("garage"),
+			with(func(d *builtin.DescribedDevice) {
+				d.Protocol, d.State, d.Reason = "homeassistant", "offline", "no longer exposed to Assist"
+			}),
+		}}, nil, []string{
+			"note board: 4 devices were found and are not adopted: ac, bed-light, demo, garage → run `ferrule adopt DEVICE...`",
+			"note board: offline devices of Home Assistant: robot → `ferrule devices` says why",
 		}},
 	} {
 		d := &Doctor{gateway: test.gateway, list: func(context.Context) (builtin.ListDevicesOutput, error) { return test.list, test.err }}

@@ -172,6 +172,18 @@ func (d *Doctor) brokers(context.Context) []Finding {
 	return all
 }
 
+// hooks lists the hooks that fail.
+func (d *Doctor) hooks(context.Context) []Finding {
+	var all []Finding
+	for _, problem := range d.gateway.status.Hooks {
+		all = append(all, Finding{
+			Check: "hooks", State: Wrong, Found: problem,
+			Next: "correct the hook, or remove it from `hooks:` in the configuration and run `ferrule reload`; see docs/how-to/hooks.md",
+		})
+	}
+	return all
+}
+
 // history tells if what devices measure is not recorded.
 func (d *Doctor) history(context.Context) []Finding {
 	why := d.gateway.status.NotRecording

@@ -99,6 +99,12 @@ func (d *Doctor) exposedSecrets(cfg config.Config) (all []Finding) {
 	for _, b := range cfg.Devices.MQTT {
 		files = append(files, b.PasswordFile, b.Key)
 	}
+	for _, h := range cfg.Homes() {
+		files = append(files, h.File)
+	}
+	for _, h := range cfg.Hooks {
+		files = append(files, h.File)
+	}
 	var open []string
 	for _, file := range files {
 		if info, err := os.Stat(file); err == nil && info.Mode().Perm()&0o007 != 0 {

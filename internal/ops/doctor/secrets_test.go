@@ -81,8 +81,15 @@ func TestExposedSecrets(t *testing.T) {
 	if err := os.Chmod(key, 0o604); err != nil {
 		t.Fatal(err)
 	}
-	cfg := config.Config{DialIn: config.DialIn{TLS: config.TLS{Key: key}}}
-	wantLines(t, "key", d.exposedSecrets(cfg), "wrong secrets: other users of this machine can read or change files with secrets: "+key+" → run `chmod o= "+key+"`")
+	var cfg config.Config
+	for name, one := range map[string]config.Config{
+		"hook": {Hooks: []config.Hook{{File: key}}},
+		"home": {Devices: config.Devices{HomeAssistant: []config.Home{{File: key}}}},
+		"key":  {DialIn: config.DialIn{TLS: config.TLS{Key: key}}},
+	} {
+		cfg = one
+		wantLines(t, name, d.exposedSecrets(cfg), "wrong secrets: other users of this machine can read or change files with secrets: "+key+" → run `chmod o= "+key+"`")
+	}
 	d.system = "windows"
 	wantLines(t, "windows", d.exposedSecrets(cfg))
 }

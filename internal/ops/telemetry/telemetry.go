@@ -126,6 +126,7 @@ const (
 	EntryAgent   = "agent"   // agents over HTTP and at voice endpoints
 	EntryStdio   = "stdio"   // the agent that started this process
 	EntryControl = "control" // the command line, and agents served by other processes
+	EntryConsole = "console" // people with a browser
 )
 
 // Entry wraps a handler so that traces of calls start there.

@@ -42,7 +42,7 @@ func (t *traces) begin(ctx context.Context, name string) (context.Context, trace
 // kindOf returns server for parts where a call enters, and client where it leaves.
 func kindOf(name string) trace.SpanKind {
 	switch name {
-	case EntryAgent, EntryStdio, EntryControl, ferrule.PartServe:
+	case EntryAgent, EntryStdio, EntryControl, EntryConsole, ferrule.PartServe:
 		return trace.SpanKindServer
 	case ferrule.PartNode, ferrule.PartDevice:
 		return trace.SpanKindClient
@@ -59,7 +59,7 @@ func (t *traces) end(s trace.Span, name string, call *ferrule.Call, err error) {
 		s.SetAttributes(attribute.String("error.type", code))
 	}
 	switch name {
-	case EntryAgent, EntryStdio, EntryControl, ferrule.PartPipeline, ferrule.PartServe:
+	case EntryAgent, EntryStdio, EntryControl, EntryConsole, ferrule.PartPipeline, ferrule.PartServe:
 		s.SetAttributes(attributes(call)...)
 	case ferrule.PartDevice:
 		if dev := call.Target.Device; dev != nil {

@@ -37,17 +37,25 @@ var flags = []string{
 	"--remote-debugging-pipe", "--log-level=3",
 }
 
-// Browser is a browser with one page. Its methods fail the test on errors. They must be
-// called by the goroutine of the test.
+// Browser is one page of a browser; Tab and Private open others. Its methods fail the test
+// on errors. They must be called by the goroutine of the test.
 type Browser struct {
-	t        testing.TB
+	*connection
+	t       testing.TB
+	context string // its cookies; empty for those that the browser has begun with
+	session string
+	view    View
+}
+
+// connection is the connection to the browser that all pages share.
+type connection struct {
 	requests io.Writer
-	session  string
 
 	mu    sync.Mutex
 	last  int
 	waits map[int]chan<- reply
-	err   error // why it reads no more
+	seen  map[string]*seen // by session
+	err   error            // why it reads no more
 }
 
 // Page is what the browser shows.
@@ -61,10 +69,14 @@ type Page struct {
 	Left bool
 }
 
+// reply is the answer to a request, or an event.
 type reply struct {
 	ID     int
 	Result json.RawMessage
 	Error  *struct{ Message string }
+
+	SessionID, Method string
+	Params            json.RawMessage
 }
 
 // Start starts the browser that FERRULE_TEST_BROWSER names, or skips the test.
@@ -98,7 +110,7 @@ func Start(t testing.TB) *Browser {
 	}
 	in.Close()
 	out.Close()
-	b := &Browser{t: t, requests: requests, waits: make(map[int]chan<- reply)}
+	b := &Browser{t: t, connection: &connection{requests: requests, waits: make(map[int]chan<- reply), seen: make(map[string]*seen)}}
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
@@ -120,18 +132,45 @@ func Start(t testing.TB) *Browser {
 	return b
 }
 
-// open opens the only page.
+// open opens the page.
 func (b *Browser) open() {
 	b.t.Helper()
+	params := map[string]any{"url": "about:blank"}
+	if b.context != "" {
+		params["browserContextId"] = b.context
+	}
 	var target struct{ TargetID string }
-	b.must("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
+	b.must("Target.createTarget", params, &target)
 	var attached struct{ SessionID string }
 	b.must("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
 	b.session = attached.SessionID
+	b.watch(b.session)
+	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
+		b.must(domain+".enable", nil, nil)
+	}
 }
 
-// read reads replies until the browser ends. It ignores events.
-func (b *Browser) read(from io.Reader) {
+// Tab returns another page with the same cookies.
+func (b *Browser) Tab() *Browser {
+	b.t.Helper()
+	other := &Browser{connection: b.connection, t: b.t, context: b.context}
+	other.open()
+	return other
+}
+
+// Private returns a page with no cookies, as of another person.
+func (b *Browser) Private() *Browser {
+	b.t.Helper()
+	var made struct{ BrowserContextID string }
+	other := &Browser{connection: b.connection, t: b.t}
+	other.must("Target.createBrowserContext", nil, &made)
+	other.context = made.BrowserContextID
+	other.open()
+	return other
+}
+
+// read reads replies and events until the browser ends.
+func (c *connection) read(from io.Reader) {
 	r := bufio.NewReader(from)
 	for {
 		data, err := r.ReadBytes(0)
@@ -139,45 +178,51 @@ func (b *Browser) read(from io.Reader) {
 		if err == nil {
 			err = json.Unmarshal(data[:len(data)-1], &got)
 		}
-		b.mu.Lock()
+		c.mu.Lock()
 		if err != nil {
-			b.err = fmt.Errorf("the browser has ended: %w", err)
-			for _, waits := range b.waits {
+			c.err = fmt.Errorf("the browser has ended: %w", err)
+			for _, waits := range c.waits {
 				close(waits)
 			}
-			b.waits = nil
-			b.mu.Unlock()
+			c.waits = nil
+			c.mu.Unlock()
 			return
 		}
-		if waits, ok := b.waits[got.ID]; ok {
+		if waits, ok := c.waits[got.ID]; ok {
 			waits <- got
-			delete(b.waits, got.ID)
+			delete(c.waits, got.ID)
+		} else if seen := c.seen[got.SessionID]; seen != nil {
+			seen.event(got.Method, got.Params)
 		}
-		b.mu.Unlock()
+		c.mu.Unlock()
 	}
 }
 
-// ask makes a request of the DevTools protocol.
-func (b *Browser) ask(method string, params, out any) error {
+// ask makes a request of the DevTools protocol for a page, or for the browser if the session
+// is empty.
+func (c *connection) ask(session, method string, params, out any) error {
 	answer := make(chan reply, 1)
-	b.mu.Lock()
-	if b.err != nil {
-		defer b.mu.Unlock()
-		return b.err
+	c.mu.Lock()
+	if c.err != nil {
+		defer c.mu.Unlock()
+		return c.err
 	}
-	b.last++
-	id := b.last
-	b.waits[id] = answer
-	b.mu.Unlock()
-	request := map[string]any{"id": id, "method": method, "params": params}
-	if b.session != "" {
-		request["sessionId"] = b.session
+	c.last++
+	id := c.last
+	c.waits[id] = answer
+	c.mu.Unlock()
+	request := map[string]any{"id": id, "method": method}
+	if params != nil {
+		request["params"] = params
+	}
+	if session != "" {
+		request["sessionId"] = session
 	}
 	data, err := json.Marshal(request)
 	if err != nil {
 		return err
 	}
-	if _, err := b.requests.Write(append(data, 0)); err != nil {
+	if _, err := c.requests.Write(append(data, 0)); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), Limit)
@@ -200,12 +245,12 @@ func (b *Browser) ask(method string, params, out any) error {
 
 func (b *Browser) must(method string, params, out any) {
 	b.t.Helper()
-	if err := b.ask(method, params, out); err != nil {
+	if err := b.ask(b.session, method, params, out); err != nil {
 		b.t.Fatal(err)
 	}
 }
 
-// run evaluates an expression in the page.
+// run evaluates an expression in the page. It waits for a promise.
 func (b *Browser) run(expression string, out any) error {
 	var got struct {
 		Result           struct{ Value json.RawMessage }
@@ -214,7 +259,7 @@ func (b *Browser) run(expression string, out any) error {
 			Exception struct{ Description string }
 		}
 	}
-	if err := b.ask("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true}, &got); err != nil {
+	if err := b.ask(b.session, "Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}, &got); err != nil {
 		return err
 	}
 	if e := got.ExceptionDetails; e != nil {
@@ -230,6 +275,7 @@ func (b *Browser) run(expression string, out any) error {
 func (b *Browser) Open(url string) {
 	b.t.Helper()
 	b.run(`window.left = true`, nil)
+	b.forget()
 	var got struct{ ErrorText string }
 	b.must("Page.navigate", map[string]any{"url": url}, &got)
 	// A page that answers without a document, such as 204, is aborted.

@@ -101,6 +101,7 @@ func (h *Hub) apply(m *mqttclient.Message) {
 	switch {
 	case err != nil:
 		h.refuse(m.Topic, err.Error())
+	case message.Origin.Name == ferrule.EntityOrigin: // a device of a gateway
 	case message.Migrate:
 		h.migrate(owner, key)
 	default:

@@ -32,10 +32,9 @@ const (
 	safeBurst = 900
 	// maxQueue limits the messages that wait to be applied, in bytes.
 	maxQueue = 64 << 20
-	// dropped is where Mosquitto publishes how many messages it has dropped.
-	dropped = "$SYS/broker/publish/messages/dropped"
-	// droppedTime is the wait until that is up to date. maxRounds is how often everything
-	// is read again for it, and maxBatch the number of filters at a time.
+	// droppedTime is the wait until the count of dropped messages is up to date. maxRounds
+	// is how often everything is read again for it, and maxBatch the number of filters at a
+	// time.
 	droppedTime = 12 * time.Second
 	maxRounds   = 2
 	maxBatch    = 200
@@ -161,7 +160,7 @@ func (r *reader) run(ctx context.Context) {
 // readAll reads all configs: one component after another, because a broker drops what is
 // too much at once, and then everything, for unknown components and for changes.
 func (r *reader) readAll(ctx context.Context) error {
-	if end, err := r.conn.Subscribe(ctx, r.countDropped, mqttclient.Filter{Topic: dropped}); err == nil {
+	if end, err := r.conn.Subscribe(ctx, r.countDropped, mqttclient.Filter{Topic: mqttclient.Dropped}); err == nil {
 		context.AfterFunc(ctx, end)
 	}
 	var ends []func()

@@ -261,6 +261,7 @@ func (l *listing) addMeta(tool *ferrule.Tool, meta json.RawMessage) {
 	if ms := &polled.Polling.IntervalMS; json.Unmarshal(meta, &polled) == nil && *ms >= 1 && *ms <= float64(maxPoll.Milliseconds()) {
 		tool.Poll = ferrule.Duration(time.Duration(*ms) * time.Millisecond)
 	}
+	tool.View = viewOf(meta)
 	var listed struct {
 		Pins []ferrule.Pin `json:"ferrule/pins"`
 	}

@@ -155,13 +155,22 @@ func parseParts(raw []json.RawMessage) (all []ferrule.Content) {
 
 // resourceJSON is the content of a resource in MCP.
 type resourceJSON struct {
-	URI  string  `json:"uri"`
-	MIME string  `json:"mimeType"`
-	Text string  `json:"text"`
-	Blob *string `json:"blob"`
+	URI  string          `json:"uri"`
+	MIME string          `json:"mimeType"`
+	Text string          `json:"text"`
+	Blob *string         `json:"blob"`
+	Meta json.RawMessage `json:"_meta"`
 }
 
 func (r resourceJSON) content() ferrule.Content {
+	part := r.document()
+	if ferrule.IsView(part.URI) {
+		part.View = viewHints(r.Meta)
+	}
+	return part
+}
+
+func (r resourceJSON) document() ferrule.Content {
 	uri := ferrule.Clean(r.URI, ferrule.MaxURI)
 	if r.Blob == nil {
 		return ferrule.Content{Type: ferrule.ResourceContent, URI: uri, MIME: ferrule.Clean(r.MIME, ferrule.MaxWord), Text: r.Text}

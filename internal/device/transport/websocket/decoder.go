@@ -164,7 +164,9 @@ func (d *decoder) takePayload(p []byte) (used int) {
 func (d *decoder) unmask(data, p []byte) []byte {
 	n := len(data)
 	data = append(data, p...)
-	ws.Cipher(data[n:], d.header.Mask, d.received%4)
+	if d.header.Masked {
+		ws.Cipher(data[n:], d.header.Mask, d.received%4)
+	}
 	return data
 }
 

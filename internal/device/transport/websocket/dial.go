@@ -25,15 +25,16 @@ func (c Config) Dial(ctx context.Context, address, url, token string, dial func(
 		header.Set("Authorization", "Bearer "+token)
 	}
 	dialer := ws.Dialer{
-		Header:   ws.HandshakeHeaderHTTP(header),
-		NetDial:  dial,
-		WrapConn: func(conn net.Conn) net.Conn { return &handshake{Conn: conn, left: maxHandshake} },
+		Header:    ws.HandshakeHeaderHTTP(header),
+		NetDial:   dial,
+		TLSConfig: c.TLS,
+		WrapConn:  func(conn net.Conn) net.Conn { return &handshake{Conn: conn, left: maxHandshake} },
 	}
 	conn, rest, _, err := dialer.Dial(ctx, url)
 	if err != nil {
 		var status ws.StatusError
 		if errors.As(err, &status) {
-			err = fmt.Errorf("the device refused the WebSocket: %d %s", status, http.StatusText(int(status)))
+			err = StatusError(status)
 		}
 		return nil, fmt.Errorf("connecting to %s: %w", url, err)
 	}
@@ -45,6 +46,13 @@ func (c Config) Dial(ctx context.Context, address, url, token string, dial func(
 		ws.PutReader(rest)
 	}
 	return l, nil
+}
+
+// StatusError is the error of Dial if the device answered with an HTTP status.
+type StatusError int
+
+func (e StatusError) Error() string {
+	return fmt.Sprintf("the device refused the WebSocket: %d %s", int(e), http.StatusText(int(e)))
 }
 
 // The limits of a handshake.

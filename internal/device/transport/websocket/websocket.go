@@ -14,6 +14,7 @@ package websocket
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -49,6 +50,8 @@ type Config struct {
 	Ping, Pong time.Duration
 	// Send bounds the time to send one message.
 	Send time.Duration
+	// TLS is used by Dial; nil for the defaults.
+	TLS *tls.Config
 }
 
 // DefaultConfig accepts the longest message that stock firmware can send.

@@ -66,12 +66,12 @@ func TestAbbreviationsOfBlocks(t *testing.T) {
 		"identifiers": func(m *Message) string { return m.Device.Identifiers[0] }, "name": func(m *Message) string { return m.Device.Name },
 		"manufacturer": func(m *Message) string { return m.Device.Manufacturer }, "model": func(m *Message) string { return m.Device.Model },
 		"model_id": func(m *Message) string { return m.Device.ModelID }, "sw_version": func(m *Message) string { return m.Device.Version },
-		"hw_version": func(m *Message) string { return m.Device.Hardware }, "serial_number": func(m *Message) string { return m.Device.Serial },
+		"serial_number":  func(m *Message) string { return m.Device.Serial },
 		"suggested_area": func(m *Message) string { return m.Device.Area }, "connections": func(m *Message) string { return m.Device.MAC },
 	}
 	for short, full := range abbreviations()["device"] {
-		if full == "configuration_url" {
-			continue // nothing opens it
+		if full == "configuration_url" || full == "hw_version" || full == "via_device" {
+			continue // nothing uses it
 		}
 		value := `"02005e0000a3"`
 		if full == "connections" {

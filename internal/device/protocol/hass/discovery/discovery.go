@@ -46,12 +46,11 @@ type Message struct {
 type Device struct {
 	// Identifiers are its identifiers. MAC is the first address in its connections, in
 	// lower-case hexadecimal digits without separators. One of both is set at least.
-	Identifiers                                             []string
-	MAC                                                     string
-	Name                                                    string
-	Manufacturer, Model, ModelID, Version, Hardware, Serial string
-	Area                                                    string // suggested_area
-	Via                                                     string
+	Identifiers                                   []string
+	MAC                                           string
+	Name                                          string
+	Manufacturer, Model, ModelID, Version, Serial string
+	Area                                          string // suggested_area
 }
 
 // Key returns what identifies the device on its broker: the first identifier, else the MAC.

@@ -24,13 +24,6 @@ func (o Options) Text(key, otherwise string) string {
 // Has reports whether an option is there and not null.
 func (o Options) Has(key string) bool { return o[key] != nil }
 
-// Null reports whether an option is there and null, which some publishers use to say that
-// a device does not have an ability.
-func (o Options) Null(key string) bool {
-	value, found := o[key]
-	return found && value == nil
-}
-
 // Number returns an option that is a number or a text with one, or a default.
 func (o Options) Number(key string, otherwise float64) float64 {
 	var text string

@@ -152,9 +152,8 @@ func (p *parser) device(block map[string]any) {
 	d.MAC = address(block["connections"])
 	d.Name, d.Manufacturer = shown(block, "name"), shown(block, "manufacturer")
 	d.Model, d.ModelID = shown(block, "model"), shown(block, "model_id")
-	d.Version, d.Hardware = shown(block, "sw_version"), shown(block, "hw_version")
+	d.Version = shown(block, "sw_version")
 	d.Serial, d.Area = shown(block, "serial_number"), shown(block, "suggested_area")
-	d.Via = shown(block, "via_device")
 }
 
 // shown returns a text of a block that people may see.

@@ -1,0 +1,5 @@
+package terminal
+
+import "syscall"
+
+const getTermios, setTermios = syscall.TCGETS, syscall.TCSETS
