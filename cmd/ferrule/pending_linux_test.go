@@ -150,8 +150,8 @@ func TestStrangersUseLittle(t *testing.T) {
 	up.Wait()
 	_, took := start()
 	t.Logf("it answers after %v, with a new data directory after %v", took, usual)
-	if took > time.Second {
-		t.Errorf("it answers after %v", took)
+	if limit := max(time.Second, 3*usual); took > limit { // on a busy machine everything is slow
+		t.Errorf("it answers after %v, limit is %v", took, limit)
 	}
 	if n := pending(); n != toys {
 		t.Errorf("%d devices are pending", n)

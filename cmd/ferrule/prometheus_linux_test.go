@@ -108,7 +108,7 @@ func TestPrometheus(t *testing.T) {
 			resp.Body.Close()
 		}
 	}
-	eventually(t, 20*time.Second, "calls are counted", call)
+	eventually(t, time.Minute, "calls are counted", call)
 	if values, _ := p.ask(`up{job="ferrule"}`); len(values) != 1 || values[0] != "1" {
 		t.Errorf("it is up: %v", values)
 	}
@@ -134,7 +134,7 @@ func TestPrometheus(t *testing.T) {
 	for _, panel := range board.Panels {
 		for _, target := range panel.Targets {
 			query := strings.NewReplacer("$__rate_interval", "10s", "$instance", ".*").Replace(target.Expr)
-			eventually(t, 20*time.Second, "there is an answer to "+query, func() bool {
+			eventually(t, time.Minute, "there is an answer to "+query, func() bool {
 				wrong() // one panel shows who was refused
 				values, _ := p.ask(query)
 				return len(values) > 0

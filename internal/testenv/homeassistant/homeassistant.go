@@ -20,7 +20,7 @@ import (
 )
 
 // Limit is how long Home Assistant may take to start or to stop.
-const Limit = 2 * time.Minute
+const Limit = 5 * time.Minute
 
 // Options change what Home Assistant runs.
 type Options struct {

@@ -27,7 +27,7 @@ import (
 const Configs = 51
 
 // startTime is an ample time for a start. Zigbee2MQTT itself waits for 5 s.
-const startTime = time.Minute
+const startTime = 5 * time.Minute
 
 // Process is a running Zigbee2MQTT. Its devices are simulated.
 type Process struct {
