@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -159,7 +160,7 @@ func readMasks(all []json.RawMessage) (masks []int, ok bool) {
 		mask := 0
 		for _, part := range oneOrMore(one) {
 			var n int
-			if json.Unmarshal(part, &n) != nil || n < 0 || n >= 1<<31 {
+			if json.Unmarshal(part, &n) != nil || n < 0 || n > math.MaxInt32 {
 				return nil, false
 			}
 			mask |= n
