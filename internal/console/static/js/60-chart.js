@@ -49,7 +49,7 @@
       this.unit = data.unit;
       this.length = data.length;
       this.step = data.step;
-      this.ahead = data.to - Date.now(); // of the gateway's clock
+      this.ahead = data.to - Date.now(); // of the gateway's clock; less by the time that the page took to load
       this.calls = data.calls;
       this.gaps = data.gaps;
       this.series = data.series.map((s) => this.columns(s));
@@ -84,6 +84,7 @@
         const t = samples[i], v = samples[i + 1], last = s.t.length - 1;
         if (last >= 0 && t <= (s.newest ?? s.t[last])) continue; // known
         s.newest = t;
+        this.ahead = Math.max(this.ahead, t - Date.now()); // no sample is from the future
         const gap = this.gaps.some(([from, to]) => from < t && to > s.t[last]);
         if (last >= 0 && !gap && !s.state && Math.floor(t / this.step) === Math.floor(s.t[last] / this.step)) {
           s.n[last]++;
