@@ -43,6 +43,15 @@ type Call struct {
 	// stop tool, or the end of a lease. Such a call passes queues and limits, and runs
 	// even if it cannot be recorded.
 	Urgent bool `json:"-"`
+	// Job is the job of a PollJob or a CancelJob.
+	Job *Job `json:"job,omitempty"`
+	// TakesJob means that the caller handles a Result with a Job. Otherwise the pipeline
+	// waits until the job has ended, also for a PollJob.
+	TakesJob bool `json:"takes_job,omitempty"`
+	// Began, if set, is called when the device has begun a job, and again when the job has
+	// another handle. The call then waits for the job until ctx ends: its Timeout does not
+	// limit that any more. It must not block for long.
+	Began func(Job) `json:"-"`
 	// Parent is the trace span that the call belongs to, as [Traceparent] returns
 	// it; empty if there is none.
 	Parent string `json:"traceparent,omitempty"`
@@ -79,7 +88,7 @@ func (c *Call) Report(p Progress) {
 // Operation is what a call asks for. The zero value calls a tool.
 type Operation string
 
-// The operations. All except CallTool only read.
+// The operations. All except CallTool and CancelJob only read.
 const (
 	CallTool     Operation = ""
 	ReadResource Operation = "read"     // a resource, by its URI
@@ -89,7 +98,15 @@ const (
 	// by its URI. The device sends them while there is at least one Subscriber.
 	Subscribe   Operation = "subscribe"
 	Unsubscribe Operation = "unsubscribe"
+	// PollJob and CancelJob are about the Job of an earlier call of the tool. ID, Args and
+	// Principal are those of that call. They belong to its permission, so the policy is not
+	// asked again. Only the gateway makes them: agents do not know handles.
+	PollJob   Operation = "poll_job"
+	CancelJob Operation = "cancel_job"
 )
+
+// OfJob reports whether the operation is about a Job.
+func (o Operation) OfJob() bool { return o == PollJob || o == CancelJob }
 
 // SubscriptionTTL is how long a Subscribe lasts. A Subscriber renews it before
 // that; one that disappeared without an Unsubscribe expires.
@@ -141,6 +158,8 @@ func (t *Target) Handle(ctx context.Context, call *Call) (*Result, error) {
 // Progress is a message to the caller during a call.
 type Progress struct {
 	Message string `json:"message"`
+	// Said means that the message is in the device's own words.
+	Said bool `json:"said,omitempty"`
 	// Done and Total are zero if they are unknown.
 	Done  float64 `json:"done,omitempty"`
 	Total float64 `json:"total,omitempty"`
@@ -224,6 +243,9 @@ type Result struct {
 	Content []Content `json:"content,omitempty"`
 	// Text is the description of a prompt.
 	Text string `json:"text,omitempty"`
+	// Job is set if the device has begun a job, or still runs it: this is not the outcome
+	// yet. Only callers with TakesJob see it.
+	Job *Job `json:"job,omitempty"`
 	// InputRequest is set if the device needs input first. It does not leave the
 	// dock.
 	InputRequest *InputRequest `json:"-"`

@@ -143,6 +143,9 @@ const (
 	StateReleased State = "released" // for a while, for another program
 )
 
+// MaxRelease is how long a device can be released.
+const MaxRelease = 24 * time.Hour
+
 // Trust says whether the owner has accepted a device.
 type Trust string
 

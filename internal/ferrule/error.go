@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Code is the class of an error. It implies what the error means for the
@@ -54,6 +55,9 @@ type Error struct {
 	// repeatable or nothing has run: the device confirmed that it got the call, or what
 	// stands between has it and may deliver it late.
 	Final bool
+	// JobEnded reports that a job has ended with this error. Another error of a PollJob only
+	// says that the job could not be asked about.
+	JobEnded bool
 	// Err is the cause, for logs. It may be nil and is not sent to other nodes.
 	Err error
 }
@@ -104,9 +108,53 @@ func (e *Error) Certainty() string {
 	return "Nothing was sent."
 }
 
+// Explain returns the error in sentences: what happened, what it means for the hardware, and
+// what to do next.
+func (e *Error) Explain() string {
+	return strings.TrimSpace(sentence(e.Message) + " " + e.Certainty() + " " + capital(sentence(e.Hint)))
+}
+
+// sentence adds a full stop.
+func sentence(s string) string {
+	if s != "" && !strings.HasSuffix(s, ".") && !strings.HasSuffix(s, "?") {
+		s += "."
+	}
+	return s
+}
+
+// capital capitalizes the first letter, unless the first word may be a name.
+func capital(s string) string {
+	first, _, _ := strings.Cut(s, " ")
+	if s == "" || strings.ContainsFunc(first, func(r rune) bool { return r < 'a' || r > 'z' }) {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}
+
 // Once sets Final and returns e.
 func (e *Error) Once() *Error {
 	e.Final = true
+	return e
+}
+
+// AfterBegin returns e for a call whose job the device has begun: it may have run, whatever the
+// reason is that its outcome is not known.
+func (e *Error) AfterBegin() *Error {
+	if e.MayHaveRun() {
+		return e
+	}
+	begun := *e
+	if e.Code == Cancelled || e.Code == Internal {
+		begun.Sent = true
+	} else {
+		begun.Code = Unanswered
+	}
+	return &begun
+}
+
+// EndsJob sets JobEnded and returns e.
+func (e *Error) EndsJob() *Error {
+	e.JobEnded = true
 	return e
 }
 
@@ -131,17 +179,18 @@ type errorJSON struct {
 	MayHaveRun bool        `json:"may_have_run"`
 	Content    []Content   `json:"content,omitempty"`
 	Needs      []AskTarget `json:"needs,omitempty"`
+	JobEnded   bool        `json:"job_ended,omitempty"`
 }
 
 // MarshalJSON implements json.Marshaler.
 func (e *Error) MarshalJSON() ([]byte, error) {
-	return json.Marshal(errorJSON{e.Code, e.Message, e.Hint, e.Details, e.MayHaveRun(), e.Content, e.Needs})
+	return json.Marshal(errorJSON{e.Code, e.Message, e.Hint, e.Details, e.MayHaveRun(), e.Content, e.Needs, e.JobEnded})
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (e *Error) UnmarshalJSON(data []byte) error {
 	var j errorJSON
 	err := json.Unmarshal(data, &j)
-	*e = Error{Code: j.Code, Message: j.Message, Hint: j.Hint, Details: j.Details, Sent: j.MayHaveRun, Content: j.Content, Needs: j.Needs}
+	*e = Error{Code: j.Code, Message: j.Message, Hint: j.Hint, Details: j.Details, Sent: j.MayHaveRun, Content: j.Content, Needs: j.Needs, JobEnded: j.JobEnded}
 	return err
 }

@@ -52,7 +52,19 @@ const (
 	// plugin offered them, or a part of the program registered them.
 	Registered   EventType = "registered"
 	Unregistered EventType = "unregistered"
+	// WatchFired means that a watch on it has fired, or what became of its call. Params has
+	// the ID of the watch and the hit.
+	WatchFired EventType = "watch"
 )
+
+// Known reports whether t is one of the types of events.
+func (t EventType) Known() bool {
+	switch t {
+	case Appeared, Gone, ChangedKind, PendingFound, Quarantined, ChangesWait, Notified, ApprovalEvent, WasStopped, WasResumed, Registered, Unregistered, WatchFired:
+		return true
+	}
+	return false
+}
 
 // The limits of an Event.
 const (
@@ -74,6 +86,11 @@ func (e *Event) Bound() error {
 	switch e.Type {
 	case Appeared, Gone, ChangedKind, PendingFound, Quarantined, ChangesWait, ApprovalEvent, WasStopped, WasResumed, Registered, Unregistered:
 		e.Method, e.Params = "", nil
+	case WatchFired:
+		e.Method = ""
+		if err := e.compact(); err != nil {
+			return err
+		}
 	case Notified:
 		if e.Method = Clean(e.Method, MaxMethod); e.Method == "" {
 			return errors.New("no method")

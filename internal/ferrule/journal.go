@@ -2,6 +2,7 @@ package ferrule
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 )
 
@@ -32,6 +33,18 @@ type Entry struct {
 	Took       Duration `json:"took,omitempty"`
 	// Checkpoint belongs to a record of that phase.
 	Checkpoint *Checkpoint `json:"checkpoint,omitempty"`
+}
+
+// WatchClient is the Client of calls that watches make. Its version is the ID of the watch.
+const WatchClient = "ferrule watch"
+
+// WatchOf returns the ID of the watch that made a call; empty if it was not a watch. The name
+// of a client is what a program says, but the gateway chooses the ID of a call.
+func WatchOf(call string, client Client) string {
+	if client.Name != WatchClient || client.Version == "" || !strings.HasPrefix(call, "watch-"+client.Version+"-") {
+		return ""
+	}
+	return client.Version
 }
 
 // Phase is the moment of a call that an Entry records.

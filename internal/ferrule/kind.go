@@ -26,6 +26,11 @@ type Kind string
 // Short returns the first 12 digits, for lists.
 func (k Kind) Short() string { return string(k[:min(12, len(k))]) }
 
+// Valid reports whether k has the form of a Kind.
+func (k Kind) Valid() bool {
+	return len(k) == 2*sha256.Size && strings.Trim(string(k), "0123456789abcdef") == ""
+}
+
 // Kind returns the SHA-256 of the manifest's canonical form.
 func (m *Manifest) Kind() (Kind, error) {
 	data, err := m.Canonical()

@@ -320,6 +320,9 @@ func (t *Tool) bound() {
 	t.Name, t.Quarantine = name, Clean(t.Quarantine, MaxText)
 	t.Text, t.Title, t.Icons = Clean(t.Text, MaxText), Clean(t.Title, MaxWord), boundIcons(t.Icons)
 	t.Class, t.View = Clean(t.Class, MaxWord), t.View.bounded()
+	if t.Task != TaskSlow && t.Task != TaskOnly {
+		t.Task = ""
+	}
 	for i, name := range t.Secrets {
 		t.Secrets[i] = Clean(name, MaxToolName)
 	}
@@ -355,6 +358,10 @@ func (t *Tool) boundSchemas() {
 		}
 	}
 }
+
+// LacksPin reports whether the only reason for the quarantine is that the device has no pin
+// for the tool. Firmware lists its built-in tools in any case, so nothing is wrong then.
+func (t *Tool) LacksPin() bool { return strings.HasPrefix(t.Quarantine, "the device has no pin ") }
 
 // quarantine sets the reason, unless one is set.
 func (t *Tool) quarantine(format string, args ...any) {

@@ -69,7 +69,7 @@ func full() *ferrule.Manifest {
 	}
 	return &ferrule.Manifest{
 		Model: "m", Version: "v", Platform: "p", Instructions: "i", Title: "t", Icons: icons(), PartOf: "k",
-		Tools: []ferrule.Tool{{Name: "n", Text: "t", Title: "t", Icons: icons(), Effect: ferrule.Reads, Class: "c", Secrets: []string{"s"}, Quarantine: "q"}},
+		Tools: []ferrule.Tool{{Name: "n", Text: "t", Title: "t", Icons: icons(), Effect: ferrule.Reads, Task: ferrule.TaskSlow, Class: "c", Secrets: []string{"s"}, Quarantine: "q"}},
 		Pins:  []ferrule.Pin{{Name: "n", Type: "t", Text: "t", Abilities: []string{"buffer"}, Sampling: &ferrule.Sampling{}}},
 		Resources: []ferrule.Resource{{
 			URI: "any:x", Name: "n", Title: "t", Text: "t", MIME: "m", Icons: icons(),

@@ -33,6 +33,8 @@ type Tool struct {
 	View *ToolView `json:"view,omitempty"`
 	// Poll is the interval at which the device wants to be polled.
 	Poll Duration `json:"poll,omitempty"`
+	// Task is set if the tool is slow: when a call of it becomes a task.
+	Task TaskMode `json:"task,omitempty"`
 
 	// The following fields do not come from the device and are not part of the
 	// Kind.
@@ -46,6 +48,8 @@ type Tool struct {
 	// node that holds the device enforces them.
 	Limits *Limits `json:"-"`
 	Lease  *Lease  `json:"-"`
+	// Job says how to follow what a call has begun, if the owner configured it.
+	Job *ToolJob `json:"-"`
 	// Quarantine is the reason why the tool cannot be called; empty if it can.
 	Quarantine string `json:"quarantine,omitempty"`
 	// FullInput is the complete input schema, including keywords that not every
@@ -96,8 +100,11 @@ type Offer struct {
 // nil if the device has none. For an operation other than CallTool it returns a
 // new Tool that stands for the operation and only reads.
 func (m *Manifest) ToolFor(op Operation, name string) *Tool {
-	if op == CallTool {
+	switch op {
+	case CallTool:
 		return m.Tool(name)
+	case PollJob, CancelJob:
+		return m.Tool(name).forJob(op)
 	}
 	if !m.Supports(op) || name == "" || len(name) > MaxURI || !m.lists(op, name) {
 		return nil

@@ -69,6 +69,9 @@ func TestOverlay(t *testing.T) {
 		if tool.Idempotent {
 			t.Errorf("%s is declared idempotent", test.tool)
 		}
+		if lacks := strings.HasPrefix(test.want, "the device has no pin"); tool.LacksPin() != lacks {
+			t.Errorf("%s lacks a pin: %t, want %t", test.tool, !lacks, lacks)
+		}
 		got := tool.Quarantine
 		if got == "" {
 			args, _, err := schema.DecodeArgs([]byte(test.args))
