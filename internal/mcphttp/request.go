@@ -62,11 +62,6 @@ func parsePosted(body []byte) (p posted, err error) {
 	if err := strictjson.Check(body); err != nil {
 		return p, err
 	}
-	type message struct {
-		ID     json.RawMessage `json:"id"`
-		Method any             `json:"method"`
-	}
-	var first message
 	if body = bytes.TrimSpace(body); body[0] == '[' {
 		p.batch = true
 		var all []json.RawMessage
@@ -79,15 +74,22 @@ func parsePosted(body []byte) (p posted, err error) {
 			}
 		}
 	}
-	if json.Unmarshal(body, &first) != nil { // not an object
-		return p, nil
-	}
-	p.method, _ = first.Method.(string)
-	if !p.batch && isID(first.ID) {
-		p.id = first.ID
+	for name, value := range strictjson.Members(body) {
+		switch string(name) {
+		case "id":
+			if !p.batch && isID(value) {
+				p.id = value
+			}
+		case "method":
+			json.Unmarshal(value, &p.method) // empty if it is something else
+		}
 	}
 	return p, nil
 }
+
+// OneMeaning reports whether a message has the same meaning for every decoder: no member is there
+// twice.
+func OneMeaning(message []byte) bool { return strictjson.Check(message) == nil }
 
 // isID reports whether a value can be the ID of a request.
 func isID(id json.RawMessage) bool {

@@ -122,3 +122,44 @@ func duplicate(t *testing.T, data []byte) bool {
 		}
 	}
 }
+
+// TestMembers compares Members with a decoder.
+func TestMembers(t *testing.T) {
+	for _, text := range []string{
+		`{}`, ` { } `, `[]`, `"a"`, `1`, `{"a":1}`, "{\n\t\"a\" : -1.5e3 ,\r\n \"b\" : [ {\"c\":\"]}\"} , 2 ] , \"d\":\"\\\"\\\\\" , \"e\":{} ,\"f\":null }", `{"a":true,"b":{"a":{"b":[]}},"":"x"}`,
+	} {
+		compareMembers(t, []byte(text))
+	}
+}
+
+func FuzzMembers(f *testing.F) {
+	f.Add([]byte(`{"a":[1,{"b":"}"}],"c":{"d":[]},"e":1e5 }`))
+	f.Add([]byte(` {"\u0061" : "\\" }`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if strictjson.Check(data) == nil {
+			compareMembers(t, data)
+		}
+	})
+}
+
+func compareMembers(t *testing.T, text []byte) {
+	t.Helper()
+	var want map[string]json.RawMessage
+	if json.Unmarshal(text, &want) != nil {
+		want = nil // not an object
+	}
+	n := 0
+	for name, value := range strictjson.Members(text) {
+		var decoded string
+		if err := json.Unmarshal(append(append([]byte{'"'}, name...), '"'), &decoded); err != nil {
+			t.Fatalf("%s: name %q: %v", text, name, err)
+		}
+		if !bytes.Equal(want[decoded], value) {
+			t.Fatalf("%s: %q is %q, want %q", text, name, value, want[decoded])
+		}
+		n++
+	}
+	if n != len(want) {
+		t.Fatalf("%s: %d members, want %d", text, n, len(want))
+	}
+}
