@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/ferrulehq/ferrule/internal/cluster/engine"
 )
@@ -43,6 +45,21 @@ func OneServer(t *testing.T) engine.Config {
 	cfg.Mode, cfg.Servers, cfg.Shards, cfg.Replicas = engine.Join, []string{s.ClientURL()}, 2, 1
 	cfg.Secret = SecretFile(t)
 	return cfg
+}
+
+// Connect connects to servers, until the test ends.
+func Connect(t testing.TB, urls string) jetstream.JetStream {
+	t.Helper()
+	conn, err := nats.Connect(urls)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
 }
 
 // SecretFile writes the secret of a tenant and returns its path.

@@ -42,6 +42,15 @@ type Engine struct {
 // LinkTime is how long a lost connection may take to come back.
 const LinkTime = 2 * time.Second
 
+// The times of a connection. One that is silent counts as lost when ping MaxPings+1 is
+// due. It is then opened again after ReconnectWait and up to ReconnectJitter more.
+const (
+	PingInterval    = 5 * time.Second
+	MaxPings        = 2
+	ReconnectWait   = 100 * time.Millisecond
+	ReconnectJitter = 100 * time.Millisecond
+)
+
 // Async publishing gives up after WriteTime. MaxPending limits how many messages wait
 // for an acknowledgment; a caller that has to wait for room fails after a moment.
 const (
@@ -57,9 +66,9 @@ func Start(cfg Config, dir string, log *slog.Logger, reconnected func()) (*Engin
 		nats.Name("ferrule " + cfg.Node),
 		nats.CustomInboxPrefix(Names{cfg.Tenant, cfg.Node}.Inbox()),
 		nats.MaxReconnects(-1), nats.RetryOnFailedConnect(true),
-		nats.ReconnectWait(100 * time.Millisecond), nats.ReconnectJitter(100*time.Millisecond, 100*time.Millisecond),
+		nats.ReconnectWait(ReconnectWait), nats.ReconnectJitter(ReconnectJitter, ReconnectJitter),
 		nats.ReconnectBufSize(-1), // a message that cannot be sent now must not be sent later: its caller got an error
-		nats.PingInterval(5 * time.Second), nats.MaxPingsOutstanding(2),
+		nats.PingInterval(PingInterval), nats.MaxPingsOutstanding(MaxPings),
 		nats.ReconnectHandler(func(*nats.Conn) { reconnected() }),
 		nats.ErrorHandler(logOnce(log)),
 	}

@@ -7,6 +7,7 @@ const (
 	NodesBucket   = "ferrule-nodes"
 	KindsBucket   = "ferrule-kinds"
 	SharedBucket  = "ferrule-shared"
+	TasksBucket   = "ferrule-tasks"
 	JournalStream = "ferrule-journal"
 	EventsStream  = "ferrule-events"
 	SamplesStream = "ferrule-samples"

@@ -25,7 +25,7 @@ const (
 )
 
 var buckets = func() []string {
-	all := []string{"ferrule-nodes", "ferrule-kinds", "ferrule-shared"}
+	all := []string{"ferrule-nodes", "ferrule-kinds", "ferrule-shared", "ferrule-tasks"}
 	for i := range 16 {
 		all = append(all, fmt.Sprintf("ferrule-devices-%d", i))
 	}
