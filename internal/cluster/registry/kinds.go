@@ -16,8 +16,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/ferrulehq/ferrule/internal/cluster/concurrent"
 	"github.com/ferrulehq/ferrule/internal/cluster/engine"
-	"github.com/ferrulehq/ferrule/internal/cluster/task"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
@@ -140,7 +140,7 @@ func (k *kinds) getUntil(f *fetcher, key kindKey) *ferrule.Manifest {
 			return nil
 		}
 		k.log.Debug("cluster: manifest of "+key.kind.Short()+" not available yet", "err", err)
-		task.Sleep(f.ctx, wait)
+		concurrent.Sleep(f.ctx, wait)
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/ferrulehq/ferrule/internal/cluster/concurrent"
 	"github.com/ferrulehq/ferrule/internal/cluster/engine"
-	"github.com/ferrulehq/ferrule/internal/cluster/task"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
@@ -40,21 +40,25 @@ const (
 	maxLeasesBytes = 16 << 20
 )
 
-// settleTime is about how long servers take to elect a leader.
-const settleTime = 5 * time.Second
+// settleTime is about how long servers take to elect a leader. settleJitter keeps nodes
+// that lost the same server from reading all records at the same moment.
+const (
+	settleTime   = 5 * time.Second
+	settleJitter = settleTime
+)
 
 // Open opens the buckets, creates missing ones, and takes this node's lease. It makes
 // independent requests concurrently, so that a node starts fast.
 func (r *Registry) Open(ctx context.Context, e *engine.Engine) (*Session, error) {
 	s := &Session{r: r, engine: e, published: make(map[ferrule.Kind]bool)}
-	return s, task.All(
+	return s, concurrent.All(
 		func() (err error) {
 			if s.nodes, err = e.Bucket(ctx, jetstream.KeyValueConfig{
 				Bucket: engine.NodesBucket, Description: "leases of Ferrule's nodes", LimitMarkerTTL: time.Minute, MaxBytes: e.SizeLimit(maxLeasesBytes),
 			}); err != nil {
 				return err
 			}
-			return task.All(
+			return concurrent.All(
 				func() (err error) { s.devices, err = s.openDevices(ctx); return err },
 				func() (err error) { s.lease, err = s.firstLease(ctx); return err },
 			)
@@ -103,7 +107,7 @@ func (s *Session) openDevices(ctx context.Context) (store, error) {
 			return err
 		})
 	}
-	return kv, task.All(all...)
+	return kv, concurrent.All(all...)
 }
 
 // Run writes the records of own devices, keeps the lease, and watches devices and
@@ -125,9 +129,9 @@ func (s *Session) Run(ctx context.Context) error {
 	if r.cfg.Alone() {
 		known := make(chan struct{})
 		close(known)
-		return task.UntilFirst(ctx, s.keepOwn, func(ctx context.Context) error { return s.watchDevices(ctx, known) })
+		return concurrent.UntilFirst(ctx, s.keepOwn, func(ctx context.Context) error { return s.watchDevices(ctx, known) })
 	}
-	return task.UntilFirst(ctx, s.keepOwn, s.keepLease, s.keepView)
+	return concurrent.UntilFirst(ctx, s.keepOwn, s.keepLease, s.keepView)
 }
 
 // Leave writes the last changes of own devices, as far as there is time. The caller
@@ -184,7 +188,7 @@ func (s *Session) keepView(ctx context.Context) error {
 
 func (s *Session) watchAll(ctx context.Context) error {
 	known := make(chan struct{})
-	return task.UntilFirst(ctx,
+	return concurrent.UntilFirst(ctx,
 		func(ctx context.Context) error {
 			return s.watchNodes(ctx, sync.OnceFunc(func() { close(known) }))
 		},
@@ -195,7 +199,7 @@ func (s *Session) watchAll(ctx context.Context) error {
 // Refresh reads all nodes and devices again, once servers had time to elect leaders. A
 // watch that was lost with its server may be silent for long.
 func (r *Registry) Refresh() {
-	time.AfterFunc(settleTime+rand.N(settleTime), func() {
+	time.AfterFunc(settleTime+rand.N(settleJitter), func() {
 		select {
 		case r.refresh <- struct{}{}:
 		default:

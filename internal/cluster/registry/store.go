@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/ferrulehq/ferrule/internal/cluster/concurrent"
 	"github.com/ferrulehq/ferrule/internal/cluster/engine"
-	"github.com/ferrulehq/ferrule/internal/cluster/task"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
@@ -128,7 +128,7 @@ func (k *kvStore) watch(ctx context.Context, received func(id string, data []byt
 	for _, kv := range k.shards {
 		all = append(all, func(ctx context.Context) error { return k.watchShard(ctx, kv, received, shardSynced) })
 	}
-	return task.UntilFirst(ctx, all...)
+	return concurrent.UntilFirst(ctx, all...)
 }
 
 func (k *kvStore) watchShard(ctx context.Context, kv jetstream.KeyValue, received func(id string, data []byte, revision uint64), synced func()) error {

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/ferrulehq/ferrule/internal/cluster/concurrent"
 	"github.com/ferrulehq/ferrule/internal/cluster/engine"
-	"github.com/ferrulehq/ferrule/internal/cluster/task"
 )
 
 // The pace of writing. All batches in flight must fit into engine.MaxPending twice.
@@ -31,7 +31,7 @@ func (s *Session) keepOwn(ctx context.Context) error {
 				return engine.ErrStuck
 			}
 			s.r.options.WriteProblem("cannot write device records: " + s.engine.Explain(err).Error())
-			task.Sleep(ctx, writePause)
+			concurrent.Sleep(ctx, writePause)
 			continue
 		case failures > 0:
 			failures = 0
@@ -94,7 +94,7 @@ func (s *Session) writeSome(ctx context.Context) (more bool, failed error) {
 		view.written(all[i], o)
 	}
 	if unseen && failed == nil {
-		task.Sleep(ctx, writePause) // the newer record cannot be read yet
+		concurrent.Sleep(ctx, writePause) // the newer record cannot be read yet
 	}
 	return true, failed
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/ferrulehq/ferrule/internal/cluster/concurrent"
 	"github.com/ferrulehq/ferrule/internal/cluster/engine"
-	"github.com/ferrulehq/ferrule/internal/cluster/task"
 )
 
 // maxBytes limits the bucket.
@@ -47,7 +47,9 @@ func (r *Records) Open(ctx context.Context, e *engine.Engine) (*Session, error) 
 }
 
 // Run follows the bucket and writes to it until ctx ends or that fails.
-func (s *Session) Run(ctx context.Context) error { return task.UntilFirst(ctx, s.follow, s.write) }
+func (s *Session) Run(ctx context.Context) error {
+	return concurrent.UntilFirst(ctx, s.follow, s.write)
+}
 
 // Leave writes what is not in the bucket yet, as far as there is time.
 func (s *Session) Leave(ctx context.Context) { s.writeAll(ctx) }
@@ -67,7 +69,7 @@ func (r *Records) Refresh() {
 // follow watches the bucket. After Refresh it starts over.
 func (s *Session) follow(ctx context.Context) error {
 	for {
-		err := task.UntilFirst(ctx, func(ctx context.Context) error { return s.watch(ctx, func() {}) }, func(ctx context.Context) error {
+		err := concurrent.UntilFirst(ctx, func(ctx context.Context) error { return s.watch(ctx, func() {}) }, func(ctx context.Context) error {
 			select {
 			case <-s.r.again:
 				return nil
@@ -171,7 +173,7 @@ func (s *Session) write(ctx context.Context) error {
 		case errors.Is(err, jetstream.ErrStreamNotFound):
 			return err // the bucket is gone
 		}
-		task.Sleep(ctx, pause)
+		concurrent.Sleep(ctx, pause)
 		pause = min(2*pause, maxPause)
 		s.r.wake(s.r.dirty)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/ferrulehq/ferrule/internal/cluster/concurrent"
 	"github.com/ferrulehq/ferrule/internal/cluster/engine"
-	"github.com/ferrulehq/ferrule/internal/cluster/task"
 )
 
 // carrier publishes readings to their stream, in order and each once. It keeps many in
@@ -183,7 +183,7 @@ func (s *Streams) keepReadings(ctx context.Context, e *engine.Engine) error {
 			}
 			report(err)
 		}
-		task.Sleep(ctx, shipPause)
+		concurrent.Sleep(ctx, shipPause)
 	}
 }
 

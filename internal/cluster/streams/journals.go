@@ -11,8 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/ferrulehq/ferrule/internal/cluster/concurrent"
 	"github.com/ferrulehq/ferrule/internal/cluster/engine"
-	"github.com/ferrulehq/ferrule/internal/cluster/task"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
@@ -30,7 +30,7 @@ func (s *Streams) shipJournal(ctx context.Context, h *Shared) error {
 			return ctx.Err()
 		}
 		report(err)
-		task.Sleep(ctx, shipPause)
+		concurrent.Sleep(ctx, shipPause)
 		first, err = journal.Lines(ctx, 0, 1)
 	}
 	subject := s.names.Journal(first.Chain)
@@ -125,7 +125,7 @@ func (r *journalReader) read(ctx context.Context) error {
 	}
 	consumer, err := h.journal.OrderedConsumer(ctx, r.from)
 	if err != nil && r.follow {
-		task.Sleep(ctx, time.Second)
+		concurrent.Sleep(ctx, time.Second)
 		return errSilent
 	}
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/ferrulehq/ferrule/internal/cluster/concurrent"
 	"github.com/ferrulehq/ferrule/internal/cluster/engine"
-	"github.com/ferrulehq/ferrule/internal/cluster/task"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
@@ -108,12 +108,12 @@ func (r *replay) read(ctx context.Context) error {
 	r.atEnd = false
 	stream := r.streams.ReadingsStream()
 	if stream == nil {
-		task.Sleep(ctx, streamPause)
+		concurrent.Sleep(ctx, streamPause)
 		return errSilent
 	}
 	info, err := stream.Info(ctx)
 	if err != nil {
-		task.Sleep(ctx, time.Second)
+		concurrent.Sleep(ctx, time.Second)
 		return errSilent
 	}
 	if r.at.seq > info.State.LastSeq {
@@ -124,7 +124,7 @@ func (r *replay) read(ctx context.Context) error {
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: max(1, r.at.seq),
 	})
 	if err != nil {
-		task.Sleep(ctx, time.Second)
+		concurrent.Sleep(ctx, time.Second)
 		return errSilent
 	}
 	defer engine.DeleteConsumer(ctx, stream, consumer)

@@ -11,8 +11,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/ferrulehq/ferrule/internal/cluster/concurrent"
 	"github.com/ferrulehq/ferrule/internal/cluster/engine"
-	"github.com/ferrulehq/ferrule/internal/cluster/task"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
@@ -64,7 +64,7 @@ func (s *shipper) run(ctx context.Context, report func(error)) error {
 		if failures++; failures > 1 {
 			report(err)
 		}
-		task.Sleep(ctx, shipPause)
+		concurrent.Sleep(ctx, shipPause)
 	}
 }
 

@@ -22,8 +22,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/ferrulehq/ferrule/internal/cluster/concurrent"
 	"github.com/ferrulehq/ferrule/internal/cluster/engine"
-	"github.com/ferrulehq/ferrule/internal/cluster/task"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
@@ -154,7 +154,7 @@ func (s *Streams) Open(ctx context.Context, e *engine.Engine) (*Shared, error) {
 			return err
 		})
 	}
-	return h, task.All(all...)
+	return h, concurrent.All(all...)
 }
 
 // Run ships events and the journal to the shared streams, and readings unless Local
@@ -169,7 +169,7 @@ func (s *Streams) Run(ctx context.Context, h *Shared) error {
 	if !s.cfg.Alone() {
 		all = append(all, func(ctx context.Context) error { return s.shipJournal(ctx, h) })
 	}
-	return task.UntilFirst(ctx, all...)
+	return concurrent.UntilFirst(ctx, all...)
 }
 
 // Local returns what a server in this process stores by itself, whether or not the
