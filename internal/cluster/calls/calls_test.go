@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"math/rand/v2"
+	"reflect"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -224,12 +227,112 @@ func TestLateUnknown(t *testing.T) {
 	}
 }
 
+// TestValue checks that a result with only a value is sent as it is to a node that knows such
+// frames, and that every other result arrives as it was.
+func TestValue(t *testing.T) {
+	value := json.RawMessage(`{ "on": [true, "<"] }`)
+	others := 0 // fields that were tried besides the value
+	for _, test := range []struct {
+		knows  bool
+		result ferrule.Result
+		kind   byte
+	}{
+		{true, ferrule.Result{Value: value}, frameValue},
+		{false, ferrule.Result{Value: value}, frameResult},
+		{true, ferrule.Result{}, frameResult},
+		{true, ferrule.Result{Value: value, Age: ferrule.Duration(time.Second)}, frameResult},
+		{true, ferrule.Result{Value: value, Text: "a prompt"}, frameResult},
+		{true, ferrule.Result{Value: value, Content: []ferrule.Content{{Type: ferrule.TextContent, Text: "on"}}}, frameResult},
+		{true, ferrule.Result{Value: value, Job: &ferrule.Job{Handle: "7"}}, frameResult},
+	} {
+		set := len(unset(ferrule.Result{})) - len(unset(test.result))
+		if others += set - min(len(test.result.Value), 1); test.kind == frameValue && set != 1 {
+			t.Errorf("%+v has not only a value", test.result)
+		}
+		req := &request{Values: test.knows}
+		data := req.resultFrame(&test.result)
+		if data[0] != test.kind {
+			t.Errorf("%+v has the frame %q, not %q", test.result, data[0], test.kind)
+		}
+		got, err := parseFinal(data[0], data[1:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if test.kind == frameValue && string(got.Value) != string(value) {
+			t.Errorf("the value arrives as %s", got.Value)
+		}
+		sent, _ := json.Marshal(&test.result)
+		arrived, _ := json.Marshal(got)
+		if string(sent) != string(arrived) {
+			t.Errorf("%s arrives as %s", sent, arrived)
+		}
+	}
+	if all := len(unset(ferrule.Result{})) - 1; others != all {
+		t.Errorf("%d of %d fields besides the value were tried", others, all)
+	}
+	if _, err := parseFinal(frameValue, []byte("{")); ferrule.AsError(err).Code != ferrule.Internal || !ferrule.AsError(err).MayHaveRun() {
+		t.Errorf("a value that is not JSON: %v", err)
+	}
+}
+
+// TestParseRequest checks that a request with all its fields is decoded as the standard library
+// does it, and that one that is nested too deep is refused.
+func TestParseRequest(t *testing.T) {
+	req := &request{
+		Call: ferrule.Call{
+			ID: "01k8", Client: ferrule.Client{Name: "a \"program\"", Version: "1", Protocol: "2026-07-28"},
+			Principal: ferrule.Principal{Role: ferrule.Agent, Name: "claude", Auth: "token", User: "maria", Scopes: ferrule.ScopeRead, Devices: "pump,*-lamp", Groups: "a,b"},
+			Device:    "pump", Operation: ferrule.Subscribe, Tool: "start\u00e9\n", Args: json.RawMessage(`{"litres":2e1,"why":["\u00e9",null]}`),
+			Timeout: ferrule.Duration(30 * time.Second), Subscriber: "s", Session: "t", TakesJob: true, Askable: []ferrule.AskTarget{ferrule.User, ferrule.Page},
+			Job:    &ferrule.Job{Handle: "7", Began: time.Date(2026, 11, 18, 2, 3, 4, 5, time.UTC), Epoch: 3, Message: "drilling", Every: ferrule.Duration(time.Second)},
+			Parent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+		},
+		Kind: "k", Epoch: math.MaxUint64, Effect: ferrule.Endangers, Asks: true, Reports: true, Ask: true, Deadline: ferrule.Duration(time.Minute), Values: true,
+	}
+	for _, v := range []any{*req, req.Call, req.Call.Principal, req.Call.Client, *req.Call.Job} {
+		for _, name := range unset(v) {
+			t.Errorf("%s is not set", name)
+		}
+	}
+	data, err := json.Marshal(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want request
+	if err := json.Unmarshal(data, &want); err != nil {
+		t.Fatal(err)
+	}
+	got, err := parseRequest(data)
+	if err != nil || !reflect.DeepEqual(got, &want) {
+		t.Errorf("got %+v, %v, not %+v", got, err, &want)
+	}
+	if again, err := json.Marshal(got); err != nil || string(again) != string(data) {
+		t.Errorf("encoded again it is %s, %v, not %s", again, err, data)
+	}
+	deep := strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000)
+	if _, err := parseRequest([]byte(`{"call":{"args":` + deep + `}}`)); err == nil {
+		t.Error("arguments that are nested 20,000 deep were parsed")
+	}
+}
+
+// unset returns the fields of a struct that are encoded as JSON and are zero.
+func unset(v any) (names []string) {
+	value := reflect.ValueOf(v)
+	for field, is := range value.Fields() {
+		if is.IsZero() && field.Tag.Get("json") != "-" {
+			names = append(names, field.Name)
+		}
+	}
+	return names
+}
+
 // FuzzReplies checks that any replies end at most one call, and that nothing blocks.
 func FuzzReplies(f *testing.F) {
 	f.Add([]byte("R{}"), []byte("G{}"))
 	f.Add([]byte("P\x00\x02abc"), []byte("P\x01\x02def"))
 	f.Add([]byte("P\x00\x01E{}"), []byte("Q{}"))
 	f.Add([]byte("U"), []byte("U\x02"))
+	f.Add([]byte("V[1]"), []byte("V{"))
 	f.Fuzz(func(t *testing.T, one, two []byte) {
 		o := newOutbox("boot")
 		token, p := o.open(testPeer)
@@ -261,6 +364,7 @@ func FuzzReplies(f *testing.F) {
 func FuzzRequest(f *testing.F) {
 	f.Add([]byte(`{"call":{"principal":{"role":"agent","name":"x"},"device":"robot","tool":"look"},"kind":"k","epoch":1,"effect":"reads"}`))
 	f.Add([]byte(`{"call":{"device":"gateway","tool":"adopt_device"}}`))
+	f.Add([]byte(`{"call":{"device":"gateway","tool":"adopt_device","args":{"a":[1,null]},"timeout":"1s"},"values":true}`))
 	reached := false
 	c := testCalls(func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
 		reached = true
@@ -271,9 +375,23 @@ func FuzzRequest(f *testing.F) {
 		if final := c.serve(t.Context(), caller{run: testPeer}, data, &served{}); len(final) == 0 {
 			t.Fatal("no answer")
 		}
-		var req request
-		if err := json.Unmarshal(data, &req); reached && (err != nil || req.Call.Device != ferrule.GatewayID && (req.Epoch != 1 || req.Kind != "k" || req.Call.Tool != "look")) {
+		req, err := parseRequest(data)
+		if reached && (err != nil || req.Call.Device != ferrule.GatewayID && (req.Epoch != 1 || req.Kind != "k" || req.Call.Tool != "look")) {
 			t.Errorf("served %q", data)
+		}
+		if err != nil {
+			return
+		}
+		again, err := json.Marshal(req)
+		if err != nil {
+			return // the text of a duration or a scope that only decodes
+		}
+		var want request
+		if err := json.Unmarshal(again, &want); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := parseRequest(again); err != nil || !reflect.DeepEqual(got, &want) {
+			t.Errorf("parsed %s as %+v, %v, not as %+v", again, got, err, &want)
 		}
 	})
 }

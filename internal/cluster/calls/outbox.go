@@ -92,7 +92,7 @@ func (p *pending) receive(data []byte) {
 			return
 		}
 		to = p.final
-	case frameResult, frameError, frameMoved, frameUnknown, frameForgot:
+	case frameResult, frameValue, frameError, frameMoved, frameUnknown, frameForgot:
 		to = p.final
 	}
 	select {

@@ -19,7 +19,7 @@ func TestPage(t *testing.T) {
 	for _, verb := range []string{verbCall, verbCancel, verbAsk, verbAnswer} {
 		page.Names(n.Request("NODE", "BOOT", verb))
 	}
-	for _, kind := range []byte{frameResult, frameError, framePart, frameProgress, frameQuestion, frameMoved, frameRunning, frameUnknown, frameForgot} {
+	for _, kind := range []byte{frameResult, frameValue, frameError, framePart, frameProgress, frameQuestion, frameMoved, frameRunning, frameUnknown, frameForgot} {
 		page.Says("| `" + string(kind) + "` |")
 	}
 	page.Says(

@@ -32,7 +32,7 @@ func (c *Calls) send(ctx context.Context, call *ferrule.Call, dev *ferrule.Devic
 	}
 	req := request{
 		Call: *call, Kind: dev.Kind, Epoch: dev.Epoch, Effect: call.Target.Tool.Effect,
-		Asks: call.Ask != nil, Reports: call.Progress != nil, Ask: call.Target.Remote && call.Verdict.Ruling == ferrule.Ask,
+		Values: true, Asks: call.Ask != nil, Reports: call.Progress != nil, Ask: call.Target.Remote && call.Verdict.Ruling == ferrule.Ask,
 	}
 	if until, ok := ctx.Deadline(); ok { // what is left of it
 		req.Deadline = ferrule.Duration(time.Until(until))

@@ -177,11 +177,11 @@ func (c *Calls) accept(ctx context.Context, to caller, msg *nats.Msg, workers *w
 // serve serves a call of another node, and returns its final frame.
 func (c *Calls) serve(ctx context.Context, to caller, data []byte, s *served) []byte {
 	failed := func(err error) []byte { return frame(frameError, ferrule.AsError(err)) }
-	var req request
-	if err := json.Unmarshal(data, &req); err != nil {
+	req, err := parseRequest(data)
+	if err != nil {
 		return failed(ferrule.Errorf(ferrule.Invalid, "node %s cannot parse the call: %w", c.names.Node, err))
 	}
-	call := req.Call
+	call := &req.Call
 	call.Parent, call.Via = ferrule.Traceparent(call.Parent), to.run.node
 	if call.Principal.Role == ferrule.Gateway && call.Operation == ferrule.CallTool { // a poll is neither limited nor recorded
 		return failed(ferrule.Errorf(ferrule.Denied, "node %s cannot poll a device of node %s", to.run.node, c.names.Node))
@@ -189,7 +189,7 @@ func (c *Calls) serve(ctx context.Context, to caller, data []byte, s *served) []
 	if call.Device == ferrule.GatewayID {
 		// The gateway's own tools have neither an epoch nor a Kind.
 	} else if held, ok := c.options.Devices.Held(call.Device, req.Epoch); ok {
-		target, err := targetOf(held, &req)
+		target, err := targetOf(held, req)
 		if err != nil {
 			return failed(err)
 		}
@@ -213,11 +213,11 @@ func (c *Calls) serve(ctx context.Context, to caller, data []byte, s *served) []
 	}
 	ctx, cancel := context.WithTimeout(ctx, cmp.Or(time.Duration(req.Deadline), time.Duration(call.Timeout), maxTime))
 	defer cancel()
-	result, err := c.recovered(ctx, &call)
+	result, err := c.recovered(ctx, call)
 	if err != nil {
 		return failed(err)
 	}
-	return frame(frameResult, result)
+	return req.resultFrame(result)
 }
 
 // recovered calls a handler. A panic fails this call only.

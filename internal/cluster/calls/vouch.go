@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,8 +28,8 @@ type keys struct {
 	secret []byte
 	self   run
 
-	mu   sync.Mutex
-	keys map[direction][]byte
+	mu     sync.Mutex
+	hashes map[direction]*sync.Pool // of hash.Hash, with the key
 }
 
 type direction struct {
@@ -40,12 +41,13 @@ type direction struct {
 const maxKeys = 4096
 
 func newKeys(secret []byte, self run) *keys {
-	return &keys{secret: secret, self: self, keys: make(map[direction][]byte)}
+	return &keys{secret: secret, self: self, hashes: make(map[direction]*sync.Pool)}
 }
 
 // seal returns a message to a run of another node: a tag and the data.
 func (k *keys) seal(to run, context string, data []byte) ([]byte, error) {
-	tag, err := k.tag(direction{to, true}, context, data)
+	message := make([]byte, 0, sha256.Size+len(data))
+	tag, err := k.tag(message, direction{to, true}, context, data)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +61,7 @@ func (k *keys) open(from run, context string, message []byte) ([]byte, error) {
 	if len(message) < tagSize {
 		return nil, errForged
 	}
-	tag, err := k.tag(direction{from, false}, context, message[tagSize:])
+	tag, err := k.tag(nil, direction{from, false}, context, message[tagSize:])
 	if err != nil {
 		return nil, err
 	}
@@ -69,23 +71,27 @@ func (k *keys) open(from run, context string, message []byte) ([]byte, error) {
 	return message[tagSize:], nil
 }
 
-// tag authenticates data in its context: what it asks for and where it is answered.
-func (k *keys) tag(d direction, context string, data []byte) ([]byte, error) {
-	key, err := k.key(d)
+// tag authenticates data in its context: what it asks for and where it is answered. The buffer
+// must be empty; the tag uses its memory if there is enough.
+func (k *keys) tag(buffer []byte, d direction, context string, data []byte) ([]byte, error) {
+	pool, err := k.pool(d)
 	if err != nil {
 		return nil, err
 	}
-	h := hmac.New(sha256.New, key)
+	h := pool.Get().(hash.Hash)
+	defer pool.Put(h)
+	h.Reset()
 	h.Write([]byte(context + "\x00"))
 	h.Write(data)
-	return h.Sum(make([]byte, 0, sha256.Size+len(data)))[:tagSize], nil
+	return h.Sum(buffer)[:tagSize], nil
 }
 
-func (k *keys) key(d direction) ([]byte, error) {
+// pool returns hashes with the key of a direction. Making one takes longer than using it.
+func (k *keys) pool(d direction) (*sync.Pool, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if key := k.keys[d]; key != nil {
-		return key, nil
+	if pool := k.hashes[d]; pool != nil {
+		return pool, nil
 	}
 	from, to := d.peer, k.self
 	if d.out {
@@ -95,11 +101,12 @@ func (k *keys) key(d direction) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("deriving a key: %w", err)
 	}
-	if len(k.keys) >= maxKeys {
-		clear(k.keys)
+	if len(k.hashes) >= maxKeys {
+		clear(k.hashes)
 	}
-	k.keys[d] = key
-	return key, nil
+	pool := &sync.Pool{New: func() any { return hmac.New(sha256.New, key) }}
+	k.hashes[d] = pool
+	return pool, nil
 }
 
 // newToken returns the token of a call: the run of its node, a number that counts up, and
