@@ -7,6 +7,7 @@
 //	calls      calls to devices of other nodes, and theirs to this node's
 //	streams    events, readings and copies of journals
 //	shared     small records that all nodes know
+//	taskstore  records of calls that outlive their requests
 //
 // This package runs them: it starts the engine, opens what nodes share, and starts over
 // if that fails. Own devices are served whatever the state of the cluster.
@@ -32,6 +33,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/cluster/registry"
 	"github.com/ferrulehq/ferrule/internal/cluster/shared"
 	"github.com/ferrulehq/ferrule/internal/cluster/streams"
+	"github.com/ferrulehq/ferrule/internal/cluster/taskstore"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
@@ -68,6 +70,9 @@ type Parts struct {
 	// Moved is called with own devices that another node took or released. It must not
 	// block.
 	Moved func(id string)
+	// Interrupted is called when readings and events of other nodes may have been lost. It
+	// must not block. It may be nil.
+	Interrupted func()
 	// Meters measure calls to and from other nodes. It may be nil.
 	Meters  ferrule.Meters
 	Version string
@@ -83,6 +88,8 @@ type Cluster struct {
 	calls    *calls.Calls
 	streams  *streams.Streams
 	shared   *shared.Records
+	tasks    *taskstore.Store
+	boot     string
 	engine   atomic.Pointer[engine.Engine] // nil while it is not running
 
 	mu       sync.Mutex
@@ -105,7 +112,7 @@ func New(p Parts) (*Cluster, error) {
 	}
 	boot := strings.ToLower(cryptorand.Text()[:10])
 	c := &Cluster{
-		parts: p, cfg: p.Config,
+		parts: p, cfg: p.Config, boot: boot,
 		state: State{Mode: p.Config.Mode, Node: p.Config.Node, Tenant: p.Config.Tenant, Since: time.Now(), Reason: starting},
 	}
 	c.problems[connecting] = starting
@@ -131,8 +138,11 @@ func New(p Parts) (*Cluster, error) {
 	if p.Config.Alone() {
 		secret = []byte(identity) // its records must be valid in its next run
 	}
-	c.shared, err = shared.New(shared.Options{Names: engine.Names{Tenant: p.Config.Tenant, Node: p.Config.Node}, Secret: secret, Log: p.Log})
-	if err != nil {
+	names := engine.Names{Tenant: p.Config.Tenant, Node: p.Config.Node}
+	if c.shared, err = shared.New(shared.Options{Names: names, Secret: secret, Log: p.Log}); err != nil {
+		return nil, fmt.Errorf("cluster: %w", err)
+	}
+	if c.tasks, err = taskstore.New(taskstore.Options{Names: names, Secret: secret, Log: p.Log}); err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
 	return c, nil
@@ -252,6 +262,16 @@ func (c *Cluster) Journals() *streams.Journals { return c.streams.Journals() }
 
 // Shared returns the records that all nodes of the tenant know.
 func (c *Cluster) Shared() *shared.Records { return c.shared }
+
+// Tasks returns the records of tasks of all nodes of the tenant.
+func (c *Cluster) Tasks() *taskstore.Store { return c.tasks }
+
+// Boot identifies this run of the node.
+func (c *Cluster) Boot() string { return c.boot }
+
+// Peer returns the current run of another node, empty if it is not alive, and when the node
+// was last known to be. The time is zero if the node was never seen.
+func (c *Cluster) Peer(node string) (boot string, lastSeen time.Time) { return c.registry.Peer(node) }
 
 // Stats are counts for metrics.
 type Stats struct {

@@ -1,7 +1,10 @@
 package cluster
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -143,5 +146,60 @@ func fill(t *testing.T, dir string) (free func()) {
 		if err := os.Remove(ballast.Name()); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestFullDiskTasks checks that a task is refused while the disk is full, that one that has
+// begun can be ended once there is space, and that a restart loses neither.
+func TestFullDiskTasks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	t.Parallel()
+	dir := smallDisk(t)
+	cfg := DefaultConfig()
+	cfg.Store = engine.MinStore
+	a := nodeWith(t, "a", cfg, noJournal{}, dir)
+	store := a.cluster.Tasks()
+	// A result that cannot be compressed, and does not fit into space that is reserved.
+	noise := make([]byte, 600<<10)
+	rand.NewChaCha8([32]byte{}).Read(noise)
+	result, err := json.Marshal(noise)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun := newTask("BEGUN001")
+	var revision uint64
+	clustertest.Eventually(t, 30*time.Second, "a task is stored", func() bool {
+		revision, err = store.Put(t.Context(), begun, 0)
+		return err == nil
+	})
+	free := fill(t, dir)
+	ended := *begun
+	ended.Status, ended.Result = ferrule.TaskCompleted, result
+	if _, err := store.Put(t.Context(), &ended, revision); err == nil {
+		t.Error("a result is stored on a full disk")
+	} else {
+		t.Log(err)
+	}
+	refused := newTask("REFUSED1")
+	refused.Args = result
+	if _, err := store.Put(t.Context(), refused, 0); err == nil {
+		t.Error("a task is stored on a full disk")
+	}
+	free()
+	clustertest.Eventually(t, 60*time.Second, "the result is stored", func() bool {
+		_, err := store.Put(t.Context(), &ended, revision)
+		return err == nil
+	})
+	a.stop()
+	b := nodeWith(t, "a", cfg, noJournal{}, dir)
+	var got *ferrule.Task
+	clustertest.Eventually(t, 30*time.Second, "the task is there after a restart", func() bool {
+		got, _, err = b.cluster.Tasks().Get(t.Context(), begun.ID)
+		return err == nil
+	})
+	if got.Status != ferrule.TaskCompleted || !bytes.Equal(got.Result, result) {
+		t.Errorf("got %s with %d bytes", got.Status, len(got.Result))
 	}
 }

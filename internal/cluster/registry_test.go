@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/ferrulehq/ferrule/internal/cluster/clustertest"
@@ -145,16 +144,7 @@ func TestCopiedNode(t *testing.T) {
 // openBucket opens a bucket with a connection of its own.
 func openBucket(t *testing.T, cfg Config, bucket string) jetstream.KeyValue {
 	t.Helper()
-	conn, err := nats.Connect(cfg.Servers[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	kv, err := js.KeyValue(t.Context(), bucket)
+	kv, err := clustertest.Connect(t, cfg.Servers[0]).KeyValue(t.Context(), bucket)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -345,9 +335,7 @@ func TestEvents(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if n := a.storedEvents(); n != 10 { // with the first appearance
-		t.Errorf("%d events are stored, want 10", n)
-	}
+	clustertest.Eventually(t, 5*time.Second, "all events are stored, with the first appearance", func() bool { return a.storedEvents() == 10 })
 }
 
 // realJournal opens a journal.
@@ -386,21 +374,23 @@ func TestJournalCopied(t *testing.T) {
 		writer.stop() // at any point of copying
 	}
 	nodeWith(t, "writer", cfg, j, dir)
-	lines := func() (n int, seqs []uint64) {
+	lines := func() (intents int, seqs []uint64) {
 		err := reader.cluster.Journals().Read(t.Context(), ferrule.JournalQuery{Node: "writer"}, func(l ferrule.JournalLines) error {
 			for line := range strings.Lines(string(l.Lines)) {
 				var e ferrule.Entry
 				if err := json.Unmarshal([]byte(line[65:]), &e); err != nil {
 					return err
 				}
-				seqs = append(seqs, e.Seq)
+				if seqs = append(seqs, e.Seq); e.Phase == ferrule.Intent { // not a checkpoint
+					intents++
+				}
 			}
 			return nil
 		})
 		if err != nil {
 			return 0, nil
 		}
-		return len(seqs), seqs
+		return intents, seqs
 	}
 	clustertest.Eventually(t, 10*time.Second, "all records are copied", func() bool { n, _ := lines(); return n == total })
 	_, seqs := lines()

@@ -7,11 +7,11 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/cluster/calls"
+	"github.com/ferrulehq/ferrule/internal/cluster/concurrent"
 	"github.com/ferrulehq/ferrule/internal/cluster/engine"
 	"github.com/ferrulehq/ferrule/internal/cluster/registry"
 	"github.com/ferrulehq/ferrule/internal/cluster/shared"
 	"github.com/ferrulehq/ferrule/internal/cluster/streams"
-	"github.com/ferrulehq/ferrule/internal/cluster/task"
 )
 
 const (
@@ -52,7 +52,7 @@ func repeat(ctx context.Context, do func()) {
 		if time.Since(began) > maxPause {
 			wait = minPause
 		}
-		task.Sleep(ctx, wait)
+		concurrent.Sleep(ctx, wait)
 	}
 }
 
@@ -71,6 +71,7 @@ func (c *Cluster) runEngine(whole context.Context) error {
 		return err
 	}
 	defer c.streams.Disconnect()
+	c.interrupted()
 	if err := c.shared.Connect(e); err != nil {
 		return err
 	}
@@ -119,6 +120,15 @@ func (c *Cluster) reconnected() {
 	c.calls.Reconnected()
 	c.registry.Refresh()
 	c.shared.Refresh()
+	c.tasks.Refresh()
+	c.interrupted()
+}
+
+// interrupted is called after messages of other nodes may have been lost.
+func (c *Cluster) interrupted() {
+	if c.parts.Interrupted != nil {
+		c.parts.Interrupted()
+	}
 }
 
 // join opens what nodes share, and takes part in the cluster until that fails or ctx
@@ -138,12 +148,39 @@ func (c *Cluster) join(ctx context.Context, e *engine.Engine, listener *calls.Li
 	if err := listener.Listen(ctx); err != nil {
 		return err
 	}
-	err = task.UntilFirst(ctx, open.records.Run, open.known.Run, func(ctx context.Context) error { return c.streams.Run(ctx, open.streams) })
+	err = concurrent.UntilFirst(ctx, open.records.Run, open.known.Run, func(ctx context.Context) error { return c.serveTasks(ctx, e) }, func(ctx context.Context) error { return c.streams.Run(ctx, open.streams) })
 	if ctx.Err() != nil {
 		listener.Stop()
 		c.leave(context.WithoutCancel(ctx), open)
 	}
 	return err
+}
+
+// serveTasks keeps the bucket of tasks open until ctx ends or the server must be restarted.
+// Nothing else depends on it: a node that may not create it has no tasks, and says so.
+func (c *Cluster) serveTasks(ctx context.Context, e *engine.Engine) (stuck error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	repeat(ctx, func() {
+		opening, opened := context.WithTimeout(ctx, openTime)
+		session, err := c.tasks.Open(opening, e, c.cfg.Alone())
+		opened()
+		if err == nil {
+			err = session.Run(ctx)
+		}
+		if errors.Is(err, engine.ErrStuck) {
+			stuck = err
+			cancel()
+			return
+		}
+		if ctx.Err() == nil {
+			c.parts.Log.Warn("cluster: tasks are not available; slow calls are answered when they end", "err", e.Explain(err))
+		}
+	})
+	if stuck != nil {
+		return stuck
+	}
+	return ctx.Err()
 }
 
 // opened is what nodes share.
@@ -160,7 +197,7 @@ func (c *Cluster) open(ctx context.Context, e *engine.Engine) (all opened, err e
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
-	err = task.All(
+	err = concurrent.All(
 		func() (err error) { all.records, err = c.registry.Open(ctx, e); return err },
 		func() (err error) { all.streams, err = c.streams.Open(ctx, e); return err },
 		func() (err error) { all.known, err = c.shared.Open(ctx, e); return err },
