@@ -13,7 +13,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// Journal stores records. Append of a durable record returns when it is on disk.
+// Journal stores records. Append of a durable record returns when it is on disk, and that of
+// an outcome when it is in the file.
 type Journal interface {
 	Append(e ferrule.Entry, durable bool) error
 }
@@ -28,8 +29,8 @@ type progress struct {
 type progressKey struct{}
 
 // audit records the outcome of every call and recovers panics, so that every call
-// has an outcome. The outcome of a call that may have changed the world is on
-// disk before the caller receives it. Readings are counted, not recorded. What
+// has an outcome. The outcome of a call that may have changed the world is in the
+// journal's file before the caller receives it. Readings are counted, not recorded. What
 // succeeded on another node is recorded there.
 func audit(journal Journal, counts *readings, limited *refusals, seen visible, log *slog.Logger) stage {
 	boot := strings.ToLower(rand.Text()[:8]) // makes call IDs unique across restarts
@@ -49,8 +50,15 @@ func audit(journal Journal, counts *readings, limited *refusals, seen visible, l
 			if err == nil && done.sent && call.Target.Remote {
 				return result, nil // the node that holds the device has recorded it
 			}
+			if unfinished(call, result, err) {
+				return result, err // the outcome is recorded when the job has ended
+			}
+			done.changes = done.changes || changedByJob(call) && !call.Target.Remote
 			entry := record(call, ferrule.Outcome)
 			entry.Took = ferrule.Duration(time.Since(start))
+			if call.Operation == ferrule.PollJob && !call.Job.Began.IsZero() {
+				entry.Took = ferrule.Duration(max(time.Since(call.Job.Began), 0))
+			}
 			if err != nil {
 				e := advise(call, seen, ferrule.AsError(err))
 				entry.Code, entry.Message, entry.MayHaveRun = e.Code, e.Message, e.MayHaveRun()
@@ -93,6 +101,9 @@ func record(call *ferrule.Call, phase ferrule.Phase) ferrule.Entry {
 	}
 	if d := call.Target.Device; d != nil {
 		e.Kind = d.Kind
+	}
+	if call.Operation == ferrule.PollJob { // what ends is the call that began the job
+		e.Operation = ferrule.CallTool
 	}
 	return e
 }

@@ -18,7 +18,7 @@ type Bounds interface {
 func bounds(b Bounds) stage {
 	return func(next ferrule.Handler) ferrule.Handler {
 		return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
-			if tool := call.Target.Tool; b == nil || call.Target.Remote || tool.Effect == ferrule.Reads && tool.Limits == nil && tool.Lease == nil {
+			if tool := call.Target.Tool; b == nil || call.Target.Remote || call.Operation.OfJob() || tool.Effect == ferrule.Reads && tool.Limits == nil && tool.Lease == nil {
 				return next(ctx, call)
 			}
 			leave, err := b.Enter(ctx, call)

@@ -29,9 +29,14 @@ func hooks(h Hooks) stage {
 				if !ended {
 					err = ferrule.Errorf(ferrule.Internal, "the call panicked").AfterSend()
 				}
-				h.After(call, time.Since(start), err)
+				if !unfinished(call, result, err) {
+					h.After(call, time.Since(start), err)
+				}
 			}()
-			if err = h.Before(ctx, call); err == nil {
+			if call.Operation != ferrule.PollJob { // the hooks have seen the call that began the job
+				err = h.Before(ctx, call)
+			}
+			if err == nil {
 				result, err = next(ctx, call)
 			}
 			ended = true
@@ -45,5 +50,5 @@ func hooks(h Hooks) stage {
 // what only people may call, by which the owner repairs the gateway.
 func hooked(call *ferrule.Call) bool {
 	own := call.Target.Device.ID == ferrule.GatewayID && call.Target.Tool.UserOnly
-	return !call.Stops() && !call.Urgent && call.Principal.Role != ferrule.Gateway && !call.Target.Remote && !own && call.Operation != ferrule.Unsubscribe
+	return !call.Stops() && !call.Urgent && call.Principal.Role != ferrule.Gateway && !call.Target.Remote && !own && call.Operation != ferrule.Unsubscribe && call.Operation != ferrule.CancelJob
 }

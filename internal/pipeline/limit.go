@@ -17,7 +17,7 @@ func limit(all *callers) stage {
 	return func(next ferrule.Handler) ferrule.Handler {
 		return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 			who := origin{call.Via, call.Principal.Account()}
-			if who.Role == ferrule.Gateway {
+			if who.Role == ferrule.Gateway || call.Operation.OfJob() { // the gateway sets the pace of polls
 				return next(ctx, call)
 			}
 			if call.Stops() {

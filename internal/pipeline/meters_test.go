@@ -39,7 +39,7 @@ func TestMeters(t *testing.T) {
 		Meters: func(part string) ferrule.Meter { return steps{part, &all} },
 		Fleet:  testFleet{oneBoard{}, func(context.Context, *ferrule.Call) (*ferrule.Result, error) { return &ferrule.Result{}, nil }},
 	}).Handle
-	inward := []string{"pipeline", "audit", "limit", "resolve", "validate", "authorize", "approve", "hooks", "cache", "deadline", "stop", "bounds", "intent", "questions", "fleet"}
+	inward := []string{"pipeline", "audit", "limit", "resolve", "validate", "authorize", "approve", "hooks", "cache", "deadline", "stop", "bounds", "intent", "questions", "jobs", "fleet"}
 	outward := slices.Clone(inward)
 	slices.Reverse(outward)
 	if _, err := handle(t.Context(), &ferrule.Call{Principal: robby, Device: "robot", Tool: "look"}); err != nil {

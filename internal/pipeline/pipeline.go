@@ -17,6 +17,7 @@
 //	bounds     enforces the physical limits of the tool
 //	intent     records on disk that the world is about to change
 //	questions  lets the device ask the caller, if its owner allows it
+//	jobs       waits for work that the device goes on with after it has answered
 //	─────────
 //	fleet → lane → device
 //
@@ -181,5 +182,6 @@ func (p *Pipeline) stages(parts Parts) []namedStage {
 		{"bounds", bounds(parts.Bounds)},
 		{"intent", intent(parts.Journal)},
 		{"questions", questions(parts.Journal, p.questions, parts.Log)},
+		{"jobs", jobs(parts.Fleet, parts.Journal)},
 	}
 }

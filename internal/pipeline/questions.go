@@ -70,6 +70,9 @@ func (q *questioner) ask(ctx context.Context, question ferrule.Question) (ferrul
 func (q *questioner) answer(ctx context.Context, question ferrule.Question) (shown ferrule.Question, answer ferrule.Answer, err error) {
 	name, limit := q.limits.For(question.Needs())
 	if limit.Count == 0 {
+		if !question.Late && ctx.Err() == nil { // the device may answer as if nothing had happened
+			q.call.Report(ferrule.Progress{Message: fmt.Sprintf("%s asked something (%s), and it was declined: its owner has not allowed questions; `questions` in an overlay allows them", q.call.Device, name)})
+		}
 		return question, answer, ferrule.Errorf(ferrule.Denied, "%s may not ask its callers anything by %s: its owner has not allowed it", q.call.Device, name).
 			WithHint("the owner of this gateway can allow it with an overlay that has `questions`")
 	}

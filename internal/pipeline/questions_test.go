@@ -59,6 +59,7 @@ func (r *records) Append(e ferrule.Entry, _ bool) error {
 func TestQuestionsStage(t *testing.T) {
 	var journal records
 	asked := 0
+	var said []string
 	handle := func(limits ferrule.QuestionLimits) (can []ferrule.AskTarget, err error) {
 		device := func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 			can = call.Askable
@@ -66,7 +67,7 @@ func TestQuestionsStage(t *testing.T) {
 			return nil, nil
 		}
 		call := &ferrule.Call{
-			Device: "robot", Tool: "move", Askable: []ferrule.AskTarget{ferrule.User, ferrule.Model, ferrule.Roots}, Target: ferrule.Target{Manifest: &ferrule.Manifest{Questions: limits}},
+			Device: "robot", Tool: "move", Progress: func(p ferrule.Progress) { said = append(said, p.Message) }, Askable: []ferrule.AskTarget{ferrule.User, ferrule.Model, ferrule.Roots}, Target: ferrule.Target{Manifest: &ferrule.Manifest{Questions: limits}},
 			Ask: func(_ context.Context, q ferrule.Question) (ferrule.Answer, error) {
 				asked++
 				if q.Text != "robot: Open?" {
@@ -83,8 +84,11 @@ func TestQuestionsStage(t *testing.T) {
 	if len(can) != 0 || asked != 0 || !errors.As(err, &denied) || denied.Code != ferrule.Denied {
 		t.Errorf("can ask %q, asked %d times, %v", can, asked, err)
 	}
+	if len(said) != 1 || !strings.HasPrefix(said[0], "robot asked something (elicitation), and it was declined: ") {
+		t.Errorf("the caller was told %q", said)
+	}
 	can, err = handle(ferrule.QuestionLimits{Elicitation: ferrule.QuestionLimit{Count: 1}})
-	if len(can) != 1 || can[0] != ferrule.User || asked != 1 || err != nil {
+	if len(can) != 1 || can[0] != ferrule.User || asked != 1 || err != nil || len(said) != 1 {
 		t.Errorf("can ask %q, asked %d times, %v", can, asked, err)
 	}
 	if len(journal) != 2 || journal[0].Code != ferrule.Denied || journal[1].Message != "answered" || strings.Contains(string(journal[1].Args), "secret") {

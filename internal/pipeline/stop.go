@@ -20,10 +20,17 @@ type Stop interface {
 func stop(s Stop) stage {
 	return func(next ferrule.Handler) ferrule.Handler {
 		return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
-			if s == nil || call.Target.Tool.Effect == ferrule.Reads {
+			waits := call.Operation == ferrule.PollJob && !call.TakesJob && changedByJob(call)                         // for a job that changes the world
+			if s == nil || call.Target.Tool.Effect == ferrule.Reads && !waits || call.Operation == ferrule.CancelJob { // a cancel makes safe
 				return next(ctx, call)
 			}
 			running, leave, err := s.Enter(ctx, call)
+			if err != nil && waits { // the job was not stopped: it is cancelled
+				var cancel context.CancelCauseFunc
+				running, cancel = context.WithCancelCause(ctx)
+				cancel(err)
+				leave, err = func() {}, nil
+			}
 			if err != nil {
 				done, _ := ctx.Value(progressKey{}).(*progress)
 				done.stopped = true
@@ -48,8 +55,12 @@ func stopped(running context.Context, call *ferrule.Call, err error) error {
 		return err
 	}
 	e := *why
+	e.JobEnded = failed.JobEnded
 	if failed.MayHaveRun() {
 		e.Code, e.Message = ferrule.Unanswered, call.Tool+" on "+call.Device+" was sent before it was stopped: "+why.Message
+		if failed.JobEnded { // it says whether the device was told to stop
+			e.Message += "; " + failed.Message
+		}
 	}
 	return &e
 }

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -15,22 +16,37 @@ import (
 func validate() stage {
 	return func(next ferrule.Handler) ferrule.Handler {
 		return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
-			args, text, err := schema.DecodeArgs(call.Args)
+			args, text, err := checkArgs(call.Device, call.Target.Tool, call.Tool, call.Args)
 			if err != nil {
-				return nil, ferrule.Errorf(ferrule.Invalid, "invalid arguments for %s on %s: %w", call.Tool, call.Device, err)
-			}
-			if check := call.Target.Tool.Check; check != nil {
-				if violations := withoutSecrets(check(args), call.Target.Tool.Secrets); len(violations) > 0 {
-					e := ferrule.Errorf(ferrule.Invalid, "invalid arguments for %s on %s: %s", call.Tool, call.Device, strings.Join(violations, "; ")).
-						WithHint("to see what it takes, run `ferrule tools %s`", call.Device)
-					e.Details = violations
-					return nil, e
-				}
+				return nil, err
 			}
 			call.Args, call.DecodedArgs = text, args
 			return next(ctx, call)
 		}
 	}
+}
+
+// CheckArgs returns the error that a call with these arguments would have.
+func CheckArgs(device string, tool *ferrule.Tool, args json.RawMessage) error {
+	_, _, err := checkArgs(device, tool, tool.Name, args)
+	return err
+}
+
+func checkArgs(device string, tool *ferrule.Tool, name string, raw json.RawMessage) (args map[string]any, text json.RawMessage, err error) {
+	args, text, err = schema.DecodeArgs(raw)
+	if err != nil {
+		return nil, nil, ferrule.Errorf(ferrule.Invalid, "invalid arguments for %s on %s: %w", name, device, err)
+	}
+	if tool.Check == nil {
+		return args, text, nil
+	}
+	if violations := withoutSecrets(tool.Check(args), tool.Secrets); len(violations) > 0 {
+		e := ferrule.Errorf(ferrule.Invalid, "invalid arguments for %s on %s: %s", name, device, strings.Join(violations, "; ")).
+			WithHint("to see what it takes, run `ferrule tools %s`", device)
+		e.Details = violations
+		return nil, nil, e
+	}
+	return args, text, nil
 }
 
 // withoutSecrets removes the values of secret arguments from violations.
