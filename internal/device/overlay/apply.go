@@ -30,6 +30,9 @@ func apply(t *ferrule.Tool, patches []Tool, pins []ferrule.Pin) {
 		if p.Deadline > 0 {
 			t.Deadline = p.Deadline
 		}
+		if p.Task != "" {
+			t.Task = p.Task
+		}
 		if p.Cache != nil {
 			t.Cache = p.Cache
 		}

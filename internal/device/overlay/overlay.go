@@ -71,6 +71,8 @@ type Tool struct {
 	Idempotent *bool            `json:"idempotent,omitempty"`
 	UserOnly   *bool            `json:"user_only,omitempty"`
 	Deadline   ferrule.Duration `json:"deadline,omitempty"`
+	// Task is slow or only; see ferrule.TaskMode.
+	Task ferrule.TaskMode `json:"task,omitempty"`
 	// Cache is how long an answer is cached; zero disables the cache.
 	Cache *ferrule.Duration `json:"cache,omitempty"`
 	// Input is a merge patch (RFC 7396) for the schema of the tool's arguments:
@@ -81,6 +83,8 @@ type Tool struct {
 	// Limits and Lease bound what calls do to the world.
 	Limits *Limits        `json:"limits,omitempty"`
 	Lease  *ferrule.Lease `json:"lease,omitempty"`
+	// Job says that the tool only begins some work.
+	Job *Job `json:"job,omitempty"`
 }
 
 // Pins selects pins of a device.
@@ -202,6 +206,9 @@ func (t Tool) check() error {
 	default:
 		return fmt.Errorf("effect: must be reads, changes or endangers, got %q", t.Effect)
 	}
+	if t.Task != "" && t.Task != ferrule.TaskSlow && t.Task != ferrule.TaskOnly {
+		return fmt.Errorf("task: must be %s or %s, got %q", ferrule.TaskSlow, ferrule.TaskOnly, t.Task)
+	}
 	if t.Deadline < 0 {
 		return fmt.Errorf("deadline: must not be negative, got %v", t.Deadline)
 	}
@@ -224,7 +231,10 @@ func (t Tool) check() error {
 	if err := t.Limits.check(); err != nil {
 		return err
 	}
-	return checkLease(t.Lease)
+	if err := checkLease(t.Lease); err != nil {
+		return err
+	}
+	return t.Job.check()
 }
 
 // Set holds all overlays of a gateway. It is immutable.
@@ -327,8 +337,10 @@ func (s *Set) Apply(protocol string, kind ferrule.Kind, device string, m *ferrul
 		}
 		apply(t, patches, m.Pins)
 		applyBounds(t, patches)
+		applyJob(t, patches)
 	}
 	checkBounds(&effective)
+	checkJobs(&effective)
 	effective.Polls = s.polls(of)
 	effective.Questions = s.questions(of)
 	effective.Views = s.views(of)

@@ -29,11 +29,12 @@ func TestViews(t *testing.T) {
 		`"https://x/y":{"sha256":"` + hash + `"}`: "must be URIs that begin with ui://",
 		`"ui://x":{}`:                  "views.ui://x.sha256: must be 64 hexadecimal digits",
 		`"ui://x":{"sha256":"ABCDEF"}`: "must be 64 hexadecimal digits",
-		`"ui://x":{"sha256":"` + hash + `","origins":["https://a.example; script-src *"]}`: "views.ui://x.origins: must be like https://example.com",
-		`"ui://x":{"sha256":"` + hash + `","origins":["https://a.example'"]}`:              "must be like",
-		`"ui://x":{"sha256":"` + hash + `","origins":["http://a.example"]}`:                "must be like",
-		`"ui://x":{"sha256":"` + hash + `","origins":["*"]}`:                               "must be like",
-		`"ui://x":{"sha256":"` + hash + `","origins":["https://a\nb"]}`:                    "must be like",
+		`"ui://x":{"sha256":"` + hash + `","origins":["https://a.example; script-src *"]}`:          "views.ui://x.origins: must be like https://example.com",
+		`"ui://x":{"sha256":"` + hash + `","origins":["https://a.example'"]}`:                       "must be like",
+		`"ui://x":{"sha256":"` + hash + `","origins":["http://a.example"]}`:                         "must be like",
+		`"ui://x":{"sha256":"` + hash + `","origins":["*"]}`:                                        "must be like",
+		`"ui://x":{"sha256":"` + hash + `","origins":["https://a\nb"]}`:                             "must be like",
+		`"ui://x":{"sha256":"` + hash + `","origins":["https://` + strings.Repeat("a", 300) + `"]}`: "must be like",
 	} {
 		if _, err := parse(views); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %q", views, err, want)
