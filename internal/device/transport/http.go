@@ -7,8 +7,9 @@ import "net/http"
 type HTTP interface {
 	// HTTP returns the URL of the peer and a RoundTripper that sends requests to it
 	// only. The RoundTripper may be used concurrently. Its error is ErrUnsent only if
-	// no byte of the request was sent. It never sends a request twice, and Close of
-	// the link cancels its requests. A request with Close set gets a connection of
-	// its own; any other may reuse a connection if the peer keeps them open.
+	// no byte of the request was sent, and Close of the link cancels its requests. A
+	// request with Close set gets a connection of its own; any other may reuse one. If
+	// that turns out to be closed, a request with the header Idempotency-Key, as net/http
+	// has it, without values, is sent again, and no other.
 	HTTP() (url string, tripper http.RoundTripper)
 }

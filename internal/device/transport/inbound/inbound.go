@@ -76,7 +76,7 @@ var (
 	ErrTooOften     = errors.New("too many connections in a short time")
 	ErrAddressTaken = errors.New("an adopted device is connected with this address")
 
-	errReplaced  = errors.New("the device reconnected")
+	ErrReplaced  = errors.New("the device reconnected")
 	errRevoked   = errors.New("a credential was revoked while the device connected; it may try again")
 	errNotOpened = errors.New("the gateway did not open the connection in time")
 	errGone      = errors.New("the device disconnected")
@@ -179,7 +179,7 @@ func (r *Registry) check(peer Peer) error {
 func (c *Conn) Register(link transport.Link, drop func(reason error)) error {
 	before, err := c.register(link, drop)
 	if before != nil {
-		before.drop(errReplaced)
+		before.drop(ErrReplaced)
 	}
 	return err
 }

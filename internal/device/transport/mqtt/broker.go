@@ -97,6 +97,7 @@ func (c *Connector) serve(ctx context.Context, conn net.Conn, host netip.Addr, e
 	}
 	l.framer.limit = c.cfg.MaxPacket
 	setKeepAlive(conn)
+	stop() // first: once it is registered, it may be opened, and then it outlives ctx
 	return l.address, entry.Register(l, l.End)
 }
 

@@ -629,7 +629,7 @@ func TestTooOften(t *testing.T) {
 
 // TestNoConnect: a connection without a CONNECT is closed after the timeout.
 func TestNoConnect(t *testing.T) {
-	g := start(t, passwords{}, func(c *mqtt.Config) { c.Connect, c.Inbound.PerHost = 100*time.Millisecond, 1 })
+	g := start(t, passwords{}, func(c *mqtt.Config) { c.Connect, c.Inbound.PerHost = time.Second, 1 })
 	d := g.socket(t)
 	if _, err := d.r.ReadByte(); err == nil {
 		t.Error("the silent connection was answered")

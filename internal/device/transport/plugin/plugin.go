@@ -76,6 +76,7 @@ func (c Config) Check() error {
 
 // Connector is the transport.Connector for plugins.
 type Connector struct {
+	transport.FirstLook
 	cfg     Config
 	log     *slog.Logger
 	changed chan struct{} // signals Watch after Set
@@ -86,7 +87,7 @@ type Connector struct {
 
 // New returns a Connector for a config that passed Check.
 func New(cfg Config, log *slog.Logger) *Connector {
-	return &Connector{cfg: cfg, log: log, changed: make(chan struct{}, 1), plugins: cfg.Plugins}
+	return &Connector{FirstLook: transport.NewFirstLook(), cfg: cfg, log: log, changed: make(chan struct{}, 1), plugins: cfg.Plugins}
 }
 
 // Set replaces all plugins. They must pass Check. A plugin whose settings are the same
@@ -123,6 +124,7 @@ func (c *Connector) Watch(ctx context.Context, update func(group string, all []t
 			instances[p.Name]++
 			update(address(p.Name), []transport.Sighting{c.sighting(p, instances[p.Name])})
 		}
+		c.EndLook()
 		select {
 		case <-c.changed:
 		case <-ctx.Done():

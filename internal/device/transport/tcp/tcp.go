@@ -71,6 +71,7 @@ func (c Config) Check() error {
 
 // Connector is the transport.Connector for TCP.
 type Connector struct {
+	transport.FirstLook
 	cfg     Config
 	changed chan struct{} // signals Watch after Add or Set
 
@@ -80,7 +81,7 @@ type Connector struct {
 
 // New returns a Connector for a config that passed Check.
 func New(cfg Config) *Connector {
-	return &Connector{cfg: cfg, changed: make(chan struct{}, 1), boards: cfg.Boards}
+	return &Connector{FirstLook: transport.NewFirstLook(), cfg: cfg, changed: make(chan struct{}, 1), boards: cfg.Boards}
 }
 
 // Add adds a board. Its address must be new.
@@ -130,6 +131,7 @@ func (c *Connector) Watch(ctx context.Context, update func(group string, all []t
 			}
 		}
 		reported = now
+		c.EndLook()
 		select {
 		case <-c.changed:
 		case <-ctx.Done():
