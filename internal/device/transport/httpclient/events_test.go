@@ -87,15 +87,3 @@ func FuzzStream(f *testing.F) {
 		}
 	})
 }
-
-// FuzzKeepAliveTimeout: every Keep-Alive header gives a bounded timeout or none.
-func FuzzKeepAliveTimeout(f *testing.F) {
-	for _, header := range []string{"timeout=5, max=1000", "max=2,Timeout=30", "timeout=-1", "timeout=99999999999999999999", "timeout", ""} {
-		f.Add(header)
-	}
-	f.Fuzz(func(t *testing.T, header string) {
-		if kept := keepAliveTimeout(header); kept != 0 && (kept < time.Second || kept >= (1<<20)*time.Second) {
-			t.Errorf("%q: %v", header, kept)
-		}
-	})
-}

@@ -9,7 +9,7 @@
 // carries messages.
 //
 // Most of these devices are boards that serve one connection at a time. So nothing
-// is dialed before there is a request, and a connection ends with its response.
+// is dialed before there is a request, and a connection is not idle for long.
 package httpclient
 
 import (
@@ -123,6 +123,7 @@ type browser interface {
 
 // Connector is the transport.Connector for HTTP.
 type Connector struct {
+	transport.FirstLook
 	cfg     Config
 	socket  WebSocket
 	browser browser
@@ -145,7 +146,7 @@ type Connector struct {
 // New returns a Connector for a config that passed Check.
 func New(cfg Config, socket WebSocket, log *slog.Logger) *Connector {
 	return &Connector{
-		cfg: cfg, socket: socket, browser: mdns.New(cfg.Services, textKeys, log), changed: make(chan struct{}, 1),
+		FirstLook: transport.NewFirstLook(), cfg: cfg, socket: socket, browser: mdns.New(cfg.Services, textKeys, log), changed: make(chan struct{}, 1),
 		devices: cfg.Devices, browse: cfg.Browse, reached: make(map[string]netip.AddrPort), discovered: make(map[string]discovered),
 	}
 }
@@ -219,6 +220,7 @@ func (c *Connector) Watch(ctx context.Context, update func(group string, all []t
 				}
 			}
 		}
+		c.EndLook()
 		select {
 		case <-c.changed:
 		case <-tick:

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 )
@@ -25,7 +24,7 @@ type link struct {
 
 	mu       sync.Mutex
 	conns    map[*conn]bool    // open connections; nil after Close
-	requests map[*request]bool // requests and dials in progress
+	requests map[*request]bool // requests in progress
 }
 
 // newLink returns a link. It does not dial yet: a board that serves one connection
@@ -110,7 +109,7 @@ func (l *link) reason(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
+	if isTimeout(err) {
 		return errTimeout
 	}
 	var op *net.OpError
@@ -120,49 +119,21 @@ func (l *link) reason(ctx context.Context, err error) error {
 	return err
 }
 
+func isTimeout(err error) bool {
+	timeout := net.Error(nil)
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
+
 var errTimeout = errors.New("the device did not answer in time")
 
-// dial connects to the device. A dial may outlive its request but not the link.
-func (l *link) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	dialing := &request{cancel: cancel}
-	if err := l.begin(dialing); err != nil {
-		return nil, err
-	}
-	defer l.finish(dialing)
-	inner, err := l.place.connect(ctx, l.at, l.cfg.DialTimeout, network, address)
-	if err != nil {
-		return nil, fmt.Errorf("connecting to %s: %w", address, l.reason(ctx, err))
-	}
-	c := &conn{Conn: inner, link: l}
+// register registers a connection so that Close closes it. It returns false if the link is
+// closed.
+func (l *link) register(c *conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.conns == nil {
-		inner.Close()
-		return nil, transport.ErrClosed
+		return false
 	}
 	l.conns[c] = true
-	return c, nil
-}
-
-// maxWrite bounds one write. A device that does not accept it by then has stopped
-// reading.
-const maxWrite = 5 * time.Second
-
-// conn is a connection of a link.
-type conn struct {
-	net.Conn
-	link *link
-}
-
-func (c *conn) Write(p []byte) (int, error) {
-	c.SetWriteDeadline(time.Now().Add(maxWrite)) // fails only on a closed conn, and then Write does
-	return c.Conn.Write(p)
-}
-
-func (c *conn) Close() error {
-	c.link.mu.Lock()
-	delete(c.link.conns, c)
-	c.link.mu.Unlock()
-	return c.Conn.Close()
+	return true
 }

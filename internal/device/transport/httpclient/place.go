@@ -18,6 +18,7 @@ type place struct {
 	mu     sync.Mutex
 	target netip.AddrPort // invalid until the link has connected
 	path   string
+	drops  time.Time // when it last closed a connection that was in use again
 }
 
 // begin forgets the target before a link is opened.

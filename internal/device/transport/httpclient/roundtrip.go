@@ -4,15 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
-	"net/http/httptrace"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/transport"
@@ -22,48 +19,22 @@ import (
 // other posts go out. A board has one or none.
 const maxStreams = 4
 
-// maxHeader is the length of the longest response header.
-const maxHeader = 64 << 10
-
-// roundTripper is the http.RoundTripper of a link. It is made for boards: one
-// connection per request, one post at a time, one stream in addition, and no idle
-// connections. A device can announce that it keeps connections open, see
-// keepalive.go.
+// roundTripper is the http.RoundTripper of a link. It is made for boards: one post at a
+// time, one stream in addition, and no connection that is idle for long. See reuse.go.
 type roundTripper struct {
-	link       *link
-	single     *http.Transport // one connection per request
-	persistent *http.Transport // reuses connections
-	keepsAlive atomic.Bool     // the device keeps connections open
+	link *link
+	idle idle
 
 	// Semaphores: each holds one element per request in progress.
 	posts, gets, streams chan struct{}
 }
 
 func newRoundTripper(l *link) *roundTripper {
-	t := &roundTripper{
-		link:       l,
-		single:     newTransport(l),
-		persistent: newTransport(l),
-		posts:      make(chan struct{}, 1),
-		gets:       make(chan struct{}, 1),
-		streams:    make(chan struct{}, maxStreams),
-	}
-	t.single.DisableKeepAlives = true
-	return t
-}
-
-// newTransport returns an HTTP transport. It uses no proxy, because devices are
-// local. It speaks HTTP/1 only, and so never resends a post that was partly sent.
-func newTransport(l *link) *http.Transport {
-	return &http.Transport{
-		DialContext:            l.dial,
-		DisableCompression:     true,
-		MaxIdleConnsPerHost:    1,
-		IdleConnTimeout:        idleTimeout,
-		TLSNextProto:           map[string]func(string, *tls.Conn) http.RoundTripper{},
-		TLSHandshakeTimeout:    l.cfg.DialTimeout,
-		ResponseHeaderTimeout:  l.cfg.ResponseTimeout,
-		MaxResponseHeaderBytes: maxHeader,
+	return &roundTripper{
+		link:    l,
+		posts:   make(chan struct{}, 1),
+		gets:    make(chan struct{}, 1),
+		streams: make(chan struct{}, maxStreams),
 	}
 }
 
@@ -73,7 +44,6 @@ type request struct {
 	cancel    context.CancelFunc
 	detach    func() bool   // lets it outlive its caller
 	semaphore chan struct{} // holds one element for this request; nil after release
-	sent      atomic.Bool   // there was a connection, so bytes may have been sent
 	reuse     bool          // its connection may be reused
 }
 
@@ -89,10 +59,10 @@ func (t *roundTripper) RoundTrip(out *http.Request) (*http.Response, error) {
 	if out.URL.Scheme != t.link.at.scheme || hostport(out.URL) != t.link.at.host {
 		return nil, fmt.Errorf("%w: %s is another device", transport.ErrUnsent, out.URL.Redacted())
 	}
-	var body []byte
+	var data []byte
 	if out.Body != nil {
 		var err error
-		if body, err = io.ReadAll(out.Body); err != nil {
+		if data, err = io.ReadAll(out.Body); err != nil {
 			return nil, fmt.Errorf("%w: %w", transport.ErrUnsent, err)
 		}
 	}
@@ -100,7 +70,7 @@ func (t *roundTripper) RoundTrip(out *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", transport.ErrUnsent, err)
 	}
-	response, err := r.send(ctx, out, body)
+	response, err := r.send(ctx, out, data)
 	if err != nil {
 		r.end()
 		return nil, err
@@ -112,7 +82,7 @@ func (t *roundTripper) RoundTrip(out *http.Request) (*http.Response, error) {
 func (t *roundTripper) begin(out *http.Request) (*request, context.Context, error) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(out.Context()))
 	detach := context.AfterFunc(out.Context(), cancel)
-	r := &request{tripper: t, cancel: func() { detach(); cancel() }, detach: detach, reuse: !out.Close && t.keepsAlive.Load()}
+	r := &request{tripper: t, cancel: func() { detach(); cancel() }, detach: detach}
 	if err := t.link.begin(r); err != nil {
 		return nil, nil, err
 	}
@@ -123,6 +93,7 @@ func (t *roundTripper) begin(out *http.Request) (*request, context.Context, erro
 	select {
 	case semaphore <- struct{}{}:
 		r.semaphore = semaphore
+		r.reuse = t.reuses(out) // as the last request left the device
 	case <-ctx.Done():
 	}
 	if ctx.Err() != nil {
@@ -142,37 +113,69 @@ func (r *request) end() {
 	}
 }
 
-// send sends a request and waits for the header of the response. It always sets
-// Content-Length: many boards cannot read a chunked body.
-func (r *request) send(ctx context.Context, out *http.Request, body []byte) (*http.Response, error) {
+// send sends a request and waits for the header of the response. A body always has a
+// Content-Length: many boards cannot read a chunked one.
+func (r *request) send(ctx context.Context, out *http.Request, data []byte) (*http.Response, error) {
 	l := r.tripper.link
-	copied := out.Clone(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GotConn: func(httptrace.GotConnInfo) { r.sent.Store(true) },
-	}))
-	copied.Body, copied.GetBody, copied.ContentLength, copied.TransferEncoding = nil, nil, 0, nil
-	if len(body) > 0 {
-		copied.Body, copied.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
-	}
-	inner := r.tripper.single
-	if r.reuse {
-		inner = r.tripper.persistent
-	}
+	copied := out.WithContext(ctx)
+	copied.ContentLength, copied.TransferEncoding = int64(len(data)), nil
 	if l.token != "" {
+		copied.Header = out.Header.Clone()
 		copied.Header.Set("Authorization", "Bearer "+l.token)
 	}
-	l.Trace(transport.Out, transport.Message{Channel: out.Method, Data: body}, "") // before the response can be traced
-	response, err := inner.RoundTrip(copied)
+	l.Trace(transport.Out, transport.Message{Channel: out.Method, Data: data}, "") // before the response can be traced
+	response, wrote, err := r.try(ctx, copied, data)
 	if err == nil {
 		response.Request = out
-		r.checkKeepAlive(response)
 		return response, nil
 	}
 	err = l.reason(out.Context(), err)
-	if !r.sent.Load() {
+	if !wrote {
 		err = fmt.Errorf("%w: %w", transport.ErrUnsent, err)
 	}
 	l.Note(fmt.Sprintf("%s: %v", out.Method, err))
 	return nil, err
+}
+
+// try sends a request on a connection that served others, if there is one. If the device
+// has closed that, it sends it on a new one, unless it may have run. It also returns
+// whether something of the request may have been sent.
+func (r *request) try(ctx context.Context, out *http.Request, data []byte) (_ *http.Response, wrote bool, _ error) {
+	for {
+		c, err := r.connection(ctx)
+		if err != nil {
+			return nil, wrote, err
+		}
+		out.Body, out.Close = http.NoBody, !r.reuse
+		if len(data) > 0 {
+			out.Body = io.NopCloser(bytes.NewReader(data))
+		}
+		response, err := c.exchange(ctx, out)
+		wrote = wrote || c.wrote
+		if err == nil {
+			return response, wrote, nil
+		}
+		c.unwatch()
+		c.Close()
+		if !c.reused || ctx.Err() != nil {
+			return nil, wrote, err
+		}
+		r.tripper.link.place.dropped()
+		r.reuse = false
+		if again := !c.wrote || repeats(out) && !c.heard && !isTimeout(err); !again {
+			return nil, wrote, err
+		}
+	}
+}
+
+// connection returns a connection for a request.
+func (r *request) connection(ctx context.Context) (*conn, error) {
+	if r.reuse {
+		if c := r.tripper.idle.take(); c != nil {
+			return c, nil
+		}
+	}
+	return r.tripper.link.dial(ctx)
 }
 
 // receive limits the body of a response and traces it. Unless it is a stream, it is
