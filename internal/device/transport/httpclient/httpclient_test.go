@@ -26,7 +26,7 @@ import (
 )
 
 // sight returns the sighting of a device.
-func sight(t *testing.T, d httpclient.Device, change ...func(*httpclient.Config)) transport.Sighting {
+func sight(t testing.TB, d httpclient.Device, change ...func(*httpclient.Config)) transport.Sighting {
 	t.Helper()
 	cfg := httpclient.DefaultConfig()
 	cfg.Devices = []httpclient.Device{d}
@@ -52,7 +52,7 @@ func sight(t *testing.T, d httpclient.Device, change ...func(*httpclient.Config)
 }
 
 // open opens a device and returns a client for its endpoint.
-func open(t *testing.T, d httpclient.Device, change ...func(*httpclient.Config)) (link transport.Link, url string, client *http.Client) {
+func open(t testing.TB, d httpclient.Device, change ...func(*httpclient.Config)) (link transport.Link, url string, client *http.Client) {
 	t.Helper()
 	link, err := sight(t, d, change...).Open(t.Context())
 	if err != nil {
@@ -324,7 +324,7 @@ func TestWaitsForItsTurn(t *testing.T) {
 // up. The error is not ErrUnsent: the request may have run.
 func TestNeverAnswers(t *testing.T) {
 	b := newBoard(t) // it does not accept
-	_, url, client := open(t, httpclient.Device{URL: b.url}, func(c *httpclient.Config) { c.ResponseTimeout = 100 * time.Millisecond })
+	_, url, client := open(t, httpclient.Device{URL: b.url}, func(c *httpclient.Config) { c.ResponseTimeout = time.Second })
 	_, _, err := post(client, url, "{}")
 	if err == nil || errors.Is(err, transport.ErrUnsent) || !strings.Contains(err.Error(), "did not answer in time") {
 		t.Errorf("got %v", err)
@@ -344,7 +344,7 @@ func TestNeverAnswers(t *testing.T) {
 		}
 		<-free
 	}()
-	_, url, client = open(t, httpclient.Device{URL: half.url}, func(c *httpclient.Config) { c.ResponseTimeout = 100 * time.Millisecond })
+	_, url, client = open(t, httpclient.Device{URL: half.url}, func(c *httpclient.Config) { c.ResponseTimeout = time.Second })
 	_, got, err := post(client, url, "{}")
 	if got != "half" || err == nil || errors.Is(err, transport.ErrUnsent) || !strings.Contains(err.Error(), "incomplete: the device did not answer in time") {
 		t.Errorf("got %q, %v", got, err)
