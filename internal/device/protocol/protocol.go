@@ -47,6 +47,15 @@ type Session interface {
 	Run(ctx context.Context) error
 }
 
+// JobSession is implemented by a Session whose device may answer a call with a Job: it does
+// the work by itself, and is asked for the outcome later.
+type JobSession interface {
+	// Job performs a PollJob or a CancelJob, under the same rules as Invoke. The result has a
+	// Job while the device still works. An error with JobEnded is the outcome; another one
+	// only says that the device could not be asked.
+	Job(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error)
+}
+
 // Notifier is implemented by a Session whose device sends notifications.
 type Notifier interface {
 	// Notify sets the handler of notifications. It must be called before Run. Run

@@ -186,3 +186,51 @@ func (p *parrot) Recv(ctx context.Context) (transport.Message, error) {
 func (p *parrot) Send(context.Context, transport.Message) error { return transport.ErrUnsent }
 func (p *parrot) Close() error                                  { return nil }
 func (p *parrot) Info() transport.Info                          { return transport.Info{} }
+
+// FuzzTask checks that nothing that a device says about a task breaks a limit, and that an
+// answer is either a state, a question, an outcome or an error.
+func FuzzTask(f *testing.F) {
+	for _, message := range spoken(f) {
+		if strings.Contains(message, "taskId") {
+			f.Add([]byte(message), true)
+			f.Add([]byte(message), false)
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte, old bool) {
+		style := modernTasks
+		if old {
+			style = legacyTasks
+		}
+		call := &ferrule.Call{Device: "board", Tool: "bake", Job: &ferrule.Job{Handle: taskHandle + "t-1"}}
+		check := func(result *ferrule.Result, err error) {
+			if (result == nil) == (err == nil) {
+				t.Fatalf("got %v, %v", result, err)
+			}
+			if err != nil {
+				if e := ferrule.AsError(err); len(e.Message) > 4*ferrule.MaxText {
+					t.Fatalf("an error of %d bytes", len(e.Message))
+				}
+				return
+			}
+			if j := result.Job; j != nil && (len(j.Handle) > ferrule.MaxHandle || len(j.Message) > 4*ferrule.MaxJobMessage || !ferrule.Visible(j.Handle+j.Message) || j.Interval(time.Hour) < ferrule.MinJobPoll || j.Interval(0) > ferrule.MaxJobPoll) {
+				t.Fatalf("got %+v", j)
+			}
+		}
+		var m struct {
+			Result json.RawMessage `json:"result"`
+		}
+		if json.Unmarshal(data, &m) != nil || m.Result == nil {
+			m.Result = data
+		}
+		if task := createdTask(style, m.Result); task != nil {
+			check(beginTask(call, task))
+		}
+		var task taskJSON
+		if json.Unmarshal(m.Result, &task) != nil || style == legacyTasks && task.Status != "working" && task.Status != "cancelled" {
+			return
+		}
+		r := &taskRequest{session: &session{}, active: &activeCall{call: call}, style: style, id: "t-1"}
+		result, err := r.read(context.Background(), &task)
+		check(result, err)
+	})
+}

@@ -85,7 +85,10 @@ func (c *httpConn) post(ctx context.Context, r request) (*http.Response, error) 
 	if err != nil {
 		return nil, &requestError{err: err}
 	}
-	out.Close = !r.harmless
+	out.Close = r.lasts
+	if r.own {
+		out.Header["Idempotency-Key"] = nil // see transport.HTTP
+	}
 	out.Header.Set("Content-Type", "application/json")
 	out.Header.Set("Accept", "application/json, text/event-stream")
 	c.setHeaders(out, r.method, r.name)

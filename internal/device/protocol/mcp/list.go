@@ -44,6 +44,15 @@ type capabilities struct {
 	Completions json.RawMessage `json:"completions"`
 	Completion  json.RawMessage `json:"completion"`
 	Logging     json.RawMessage `json:"logging"`
+	// Extensions are those of modern devices, and Tasks is how legacy ones run tools as tasks.
+	Extensions map[string]json.RawMessage `json:"extensions"`
+	Tasks      struct {
+		Requests struct {
+			Tools struct {
+				Call json.RawMessage `json:"call"`
+			} `json:"tools"`
+		} `json:"requests"`
+	} `json:"tasks"`
 }
 
 // listCapability says whether a device reports changes of a list.
@@ -66,7 +75,7 @@ func parseServer(data []byte) (server, error) {
 	return about, nil
 }
 
-func (s server) speaks(version string) bool { return slices.Contains(s.Versions, version) }
+func (about server) speaks(version string) bool { return slices.Contains(about.Versions, version) }
 
 // operations returns what the device supports besides calling tools.
 func (c capabilities) operations() (all []ferrule.Operation) {
@@ -112,12 +121,12 @@ func (s *session) readLists(ctx context.Context) (*ferrule.Manifest, error) {
 		{has.Resources != nil, "resources/templates/list", "resourceTemplates", addTemplate},
 		{has.Prompts != nil, "prompts/list", "prompts", addPrompt},
 	}
-	tasks := make(map[string]bool)
+	tasks, style := make(map[string]string), s.taskStyle()
 	for _, list := range lists {
 		if !list.listed {
 			continue
 		}
-		l := &listing{manifest: m, tasks: tasks, method: list.method, key: list.key, add: list.add}
+		l := &listing{manifest: m, tasks: tasks, style: style, method: list.method, key: list.key, add: list.add}
 		if err := l.read(ctx, s); err != nil {
 			return nil, err
 		}
@@ -149,7 +158,8 @@ const (
 // listing is a list that is being read.
 type listing struct {
 	manifest    *ferrule.Manifest
-	tasks       map[string]bool // tools that may run as tasks
+	tasks       map[string]string // taskSupport by tool
+	style       taskStyle
 	method, key string
 	add         func(l *listing, raw []byte)
 	entries     int // received so far
@@ -299,14 +309,14 @@ func addTool(l *listing, raw []byte) {
 	if len(entry.Meta) > 0 {
 		l.addMeta(&tool, entry.Meta)
 	}
-	if entry.Execution.Tasks == "optional" {
-		l.tasks[entry.Name] = true
+	if how := entry.Execution.Tasks; how == taskOptional || how == taskRequired {
+		l.tasks[entry.Name] = how
 	}
 	switch {
 	case err != nil:
 		tool.Quarantine = "invalid entry in tools/list: " + jsonrpc.Reason(err)
-	case entry.Execution.Tasks == "required":
-		tool.Quarantine = "it must be called as a task, which is not supported"
+	case entry.Execution.Tasks == taskRequired && l.style == noTasks:
+		tool.Quarantine = "it must be called as a task, but the device does not say that it supports tasks"
 	}
 	switch {
 	case a.ReadOnly:

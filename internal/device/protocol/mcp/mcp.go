@@ -24,6 +24,10 @@
 //   - Answers without a body, without an id or of another type than declared, and
 //     capabilities of the wrong name are accepted if their meaning is clear.
 //
+// A device may answer a call with a task: the call then has a job, and the device is asked for
+// the outcome. Modern devices decide that themselves; legacy ones are asked for a task if the
+// tool requires one.
+//
 // A request is sent once. The link says whether any byte of it left, and the answer
 // whether it may have run.
 package mcp
@@ -195,9 +199,11 @@ func (s *session) version() string {
 // isModern reports whether the device speaks a version without sessions.
 func (s *session) isModern() bool { return s.version() >= modern }
 
-// request sends a request of the gateway's own, with its own timeout.
+// request sends a request of the gateway's own, with its own timeout. It may be repeated.
 func (s *session) request(ctx context.Context, timeout time.Duration, method string, params map[string]any) (message, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	return s.conn.exchange(ctx, s.newRequest(nil, method, "", params))
+	r := s.newRequest(nil, method, "", params)
+	r.own, r.harmless = true, true
+	return s.conn.exchange(ctx, r)
 }

@@ -76,7 +76,7 @@ func (s *session) progress(c *activeCall, params []byte) {
 		s.note("dropped: progress without a call")
 		return
 	}
-	c.call.Report(ferrule.Progress{Message: ferrule.Clean(p.Message, ferrule.MaxText), Done: p.Done, Total: p.Total})
+	c.call.Report(ferrule.Progress{Message: ferrule.Clean(p.Message, ferrule.MaxText), Said: p.Message != "", Done: p.Done, Total: p.Total})
 }
 
 // levels are the log levels of MCP.

@@ -32,7 +32,7 @@ func (s *session) operationFor(call *ferrule.Call) (operation, error) {
 	}
 	switch call.Operation {
 	case ferrule.CallTool:
-		return operation{method: "tools/call", name: call.Tool, params: map[string]any{"name": call.Tool, "arguments": args}, read: readTool}, nil
+		return operation{method: "tools/call", name: call.Tool, params: s.taskParams(call, args), read: readTool}, nil
 	case ferrule.ReadResource:
 		return operation{method: "resources/read", name: call.Tool, params: map[string]any{"uri": call.Tool}, read: readResource}, nil
 	case ferrule.GetPrompt:
@@ -70,15 +70,11 @@ func completionParams(name string, args []byte) (map[string]any, error) {
 func (s *session) perform(ctx context.Context, c *activeCall, op operation) (*ferrule.Result, error) {
 	params := op.params
 	if in := c.call.Inputs; in != nil {
-		params = maps.Clone(params)
-		responses := make(map[string]any)
-		for i, q := range in.Questions {
-			result, failure := answerResult(questionMethod(q), in.Answers[i])
-			if failure != nil {
-				return nil, ferrule.Errorf(ferrule.Failed, "%s needs input for %s: %w", c.call.Device, c.call.Tool, failure)
-			}
-			responses[q.Name] = result
+		responses, err := inputResponses(c.call)
+		if err != nil {
+			return nil, err
 		}
+		params = maps.Clone(params)
 		params["inputResponses"] = responses
 		if in.State != nil {
 			params["requestState"] = *in.State
@@ -95,8 +91,13 @@ func (s *session) perform(ctx context.Context, c *activeCall, op operation) (*fe
 	if in != nil {
 		return &ferrule.Result{InputRequest: in}, nil
 	}
+	if style := s.taskStyle(); c.call.Operation == ferrule.CallTool && style != noTasks {
+		if task := createdTask(style, answer.Result); task != nil {
+			return beginTask(c.call, task)
+		}
+	}
 	result, err := op.read(c.call, answer.Result)
-	if err == nil && c.call.Operation == ferrule.CallTool && s.isTask(c.call.Tool, answer.Result, result) {
+	if err == nil && c.call.Operation == ferrule.CallTool && s.isUnaskedTask(c.call.Tool, answer.Result, result) {
 		e := ferrule.Errorf(ferrule.Unanswered, "%s accepted %s and works on it, but has not confirmed that it is done", c.call.Device, c.call.Tool).
 			WithHint("read the state of the device to see whether it is done; do not repeat the call")
 		return nil, e.Once()
@@ -104,23 +105,17 @@ func (s *session) perform(ctx context.Context, c *activeCall, op operation) (*fe
 	return result, err
 }
 
-// isTask reports whether the answer to a call only says that the device has begun a
-// task. Some devices begin one although nobody asked for it: they answer with the task,
-// or with an empty object in place of the result.
-func (s *session) isTask(tool string, answer json.RawMessage, result *ferrule.Result) bool {
-	var created struct {
-		Type string `json:"resultType"`
-		Task struct {
-			ID string `json:"taskId"`
-		} `json:"task"`
+// inputResponses returns the answers of a call to the questions of the device.
+func inputResponses(call *ferrule.Call) (map[string]any, error) {
+	responses := make(map[string]any)
+	for i, q := range call.Inputs.Questions {
+		result, failure := answerResult(questionMethod(q), call.Inputs.Answers[i])
+		if failure != nil {
+			return nil, ferrule.Errorf(ferrule.Failed, "%s needs input for %s: %w", call.Device, call.Tool, failure)
+		}
+		responses[q.Name] = result
 	}
-	if mayContain(answer, "task") && json.Unmarshal(answer, &created) == nil && (created.Type == "task" || created.Task.ID != "") {
-		return true
-	}
-	s.mu.Lock()
-	optional := s.tasks[tool]
-	s.mu.Unlock()
-	return optional && len(result.Content) == 0 && equalJSON(result.Value, json.RawMessage("{}"))
+	return responses, nil
 }
 
 // inputRequired is the type of a result that has questions.

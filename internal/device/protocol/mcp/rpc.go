@@ -27,6 +27,10 @@ type request struct {
 	body   []byte
 	// harmless says that the request may be sent again.
 	harmless bool
+	// own says that the request does not belong to a call. Only the dock repeats calls.
+	own bool
+	// lasts says that the answer is a stream that may stay open.
+	lasts bool
 }
 
 // notification returns the body of a notification. Params may be nil.

@@ -73,7 +73,8 @@ type session struct {
 	stop          context.CancelFunc // ends Run; nil before
 	open          func(l *subscription)
 	subscriptions []*subscription
-	tasks         map[string]bool // tools that may run as tasks
+	tasks         map[string]string   // taskSupport by tool
+	followed      map[string][]string // answered questions by the ID of the task
 }
 
 // activeCall is a call without an outcome.
@@ -125,7 +126,11 @@ func (s *session) meta(c *activeCall) map[string]any {
 	if s.isModern() {
 		meta["io.modelcontextprotocol/protocolVersion"] = s.version()
 		meta["io.modelcontextprotocol/clientInfo"] = s.clientInfo()
-		meta["io.modelcontextprotocol/clientCapabilities"] = clientCapabilities(c.askable())
+		capabilities := clientCapabilities(c.askable())
+		if c != nil && s.taskStyle() == modernTasks {
+			capabilities["extensions"] = map[string]any{tasksExtension: map[string]any{}}
+		}
+		meta["io.modelcontextprotocol/clientCapabilities"] = capabilities
 	}
 	if c != nil && c.call.Progress != nil {
 		meta["progressToken"] = c.token
@@ -277,6 +282,7 @@ func firstError(errs ...error) error {
 // ask sends a request for a call. Its errors are those of the call.
 func (s *session) ask(ctx context.Context, c *activeCall, method, name string, params map[string]any) (message, error) {
 	r := s.newRequest(c, method, name, params)
+	r.harmless = c.call.Operation != ferrule.CallTool
 	if tool := c.call.Target.Tool; tool != nil {
 		r.harmless = tool.Repeatable()
 	}

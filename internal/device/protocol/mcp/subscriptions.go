@@ -218,6 +218,7 @@ func (s *session) listenOnce(ctx context.Context, l *subscription) error {
 		return nil
 	}
 	r := s.newRequest(nil, "subscriptions/listen", "", map[string]any{"notifications": filter})
+	r.lasts = true
 	s.mu.Lock()
 	l.id = r.id
 	s.mu.Unlock()

@@ -57,6 +57,8 @@ var update = flag.Bool("update", false, "rewrite the manifests in testdata")
 //	not-mine "TEXT"              the greeting failed with TEXT: not this protocol
 //	fails "TEXT"                 the greeting failed with TEXT
 //	call [D] TOOL [ARGS]         start a call, with deadline D or 30s
+//	poll TOOL HANDLE [INPUTS]    ask for a job; INPUTS is the answer to the question "ok"
+//	stop TOOL HANDLE             cancel a job
 //	cancel                       the caller cancels
 //	result JSON                  the call returned this
 //	error CODE ran|not "TEXT"    the call failed with TEXT; ran: it may have run
@@ -359,6 +361,8 @@ func (p *player) do(word, rest string) error {
 		return p.notGreeted(rest, word == "not-mine")
 	case "call":
 		p.call(rest)
+	case "poll", "stop":
+		p.job(word, rest)
 	case "cancel":
 		p.cancel()
 	case "result":
