@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/ferrulehq/ferrule/internal/device/protocol/jsonrpc"
+	"github.com/ferrulehq/ferrule/internal/strictjson"
 )
 
 // maxID is the largest id that fits an int on every board.
@@ -100,7 +101,7 @@ func usualAnswer(line []byte) (answer, bool) {
 	}
 	number := rest[at+len(tail) : len(rest)-1]
 	id, err := strconv.Atoi(string(number))
-	if err != nil || !json.Valid(number) || !json.Valid(rest[:at]) { // Atoi accepts +7 and 007
+	if err != nil || !json.Valid(number) || strictjson.Check(rest[:at]) != nil { // Atoi accepts +7 and 007
 		return answer{}, false
 	}
 	return answer{id: id, result: rest[:at:at]}, true
