@@ -20,7 +20,7 @@ import (
 )
 
 // limit is how long something may take on a busy machine.
-const limit = 20 * time.Second
+const limit = time.Minute
 
 // watched is a hub that runs, with its last sightings.
 type watched struct {

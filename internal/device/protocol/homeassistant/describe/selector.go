@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"math"
 	"slices"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
 // The limits of a selector.
@@ -154,12 +156,15 @@ func constant(o options) map[string]any {
 		return map[string]any{}
 	}
 	schema := map[string]any{"const": value}
-	switch value.(type) {
+	switch value := value.(type) {
 	case bool:
 		schema["type"] = "boolean"
 	case float64:
 		schema["type"] = "number"
 	case string:
+		if !ferrule.Visible(value) {
+			return map[string]any{"type": "string"}
+		}
 		schema["type"] = "string"
 	default:
 		return map[string]any{}
@@ -176,7 +181,7 @@ func choice(o options) map[string]any {
 	return o.repeated(schema)
 }
 
-// choices returns the values of a select. It is nil if there are too many.
+// choices returns the values of a select that a reader sees. It is nil if there are too many.
 func (o options) choices() (values []string) {
 	var all []json.RawMessage
 	if json.Unmarshal(o["options"], &all) != nil || len(all) > maxOptions {
@@ -191,7 +196,7 @@ func (o options) choices() (values []string) {
 			}
 			text = labeled.Value
 		}
-		if !slices.Contains(values, text) {
+		if ferrule.Visible(text) && !slices.Contains(values, text) {
 			values = append(values, text)
 		}
 	}
@@ -224,7 +229,7 @@ func object(o options, depth int) map[string]any {
 	properties, required := make(map[string]any, len(fields)), []string{}
 	for name, field := range fields {
 		schema, ok := selectorSchema(field.Selector, depth-1)
-		if !ok {
+		if !ok || ferrule.Clean(name, ferrule.MaxWord) != name {
 			continue
 		}
 		properties[name] = schema

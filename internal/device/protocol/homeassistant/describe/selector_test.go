@@ -171,6 +171,9 @@ func FuzzSchema(f *testing.F) {
 	}
 	f.Add([]byte(`{"object":{"fields":{"a":{"selector":{"object":{"fields":{"a":{"selector":{"object":{"fields":{"a":{}}}}}}}}}}}}`))
 	f.Add([]byte(`{"number":{"min":1e308,"max":-1}}`))
+	for _, hidden := range []string{`{"select":{"options":["day","\u200b"]}}`, `{"constant":{"value":"\u200b"}}`, `{"object":{"fields":{"\u200b":{}}}}`} {
+		f.Add([]byte(hidden))
+	}
 	f.Fuzz(func(t *testing.T, selector []byte) {
 		got, ok := describe.Schema(selector)
 		if !ok {
