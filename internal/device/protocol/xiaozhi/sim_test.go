@@ -93,6 +93,12 @@ func meet(t *testing.T, misbehave string, want outcome) {
 			t.Errorf("a call ended with %q, want %q", got, code)
 		}
 	}
+	if misbehave == "strict-hello" {
+		time.Sleep(20 * time.Second) // it would have dropped the connection by now
+		if got := turnOn(t.Context(), s); got != "" {
+			t.Errorf("later, a call ended with %q", got)
+		}
+	}
 	stop()
 	<-ran
 }
