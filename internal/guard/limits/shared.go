@@ -73,12 +73,8 @@ func sharedKey(key string) string {
 	return prefix + hex.EncodeToString(sum[:16])
 }
 
-// Run shares states with other nodes until ctx ends.
+// Run shares states with other nodes until ctx ends. A node that is alone does not need it.
 func (l *Limits) Run(ctx context.Context) error {
-	if l.parts.Shared == nil {
-		<-ctx.Done()
-		return nil
-	}
 	l.parts.Shared.Watch(l.heard)
 	return l.outbox.Run(ctx, l.parts.Shared, l.log)
 }

@@ -139,8 +139,15 @@ func compare(t *testing.T, from any, to types.Value, decimals bool) {
 
 // same reports whether two texts are the same number.
 func same(a, b string) bool {
-	if i := strings.IndexAny(a, "eE"); i >= 0 && len(a)-i > 6 {
-		return strings.Trim(a[:i], "-0.") == "" && strings.Trim(b, "-0.") == "" // too large for big.Rat
+	if i := strings.IndexAny(a, "eE"); i >= 0 {
+		sign, exponent := "", a[i+1:]
+		if exponent[0] == '-' || exponent[0] == '+' {
+			sign, exponent = exponent[:1], exponent[1:]
+		}
+		if exponent = strings.TrimLeft(exponent, "0"); len(exponent) > 4 {
+			return strings.Trim(a[:i], "-0.") == "" && strings.Trim(b, "-0.") == "" // too large for big.Rat
+		}
+		a = a[:i] + "e" + sign + "0" + exponent
 	}
 	x, ok := new(big.Rat).SetString(a)
 	y, ok2 := new(big.Rat).SetString(b)

@@ -80,7 +80,7 @@ func (s *Store) add(by ferrule.Principal, n New) (Changed, error) {
 	case s.Len() >= maxTokens:
 		return Changed{}, ferrule.Errorf(ferrule.Invalid, "there are %d tokens, which is the limit", maxTokens).WithHint("revoke one that is not used; `ferrule token list` shows when each was last used")
 	}
-	now := time.Now().UTC().Truncate(time.Millisecond)
+	now := time.Now().UTC().Truncate(time.Microsecond)
 	r := record{Name: n.Name, Version: known.next(), Scopes: n.Scopes, Devices: devices, Created: now, Lifetime: ferrule.Duration(n.Expires)}
 	if n.Expires > 0 {
 		r.Expires = now.Add(n.Expires)
