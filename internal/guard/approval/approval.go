@@ -91,6 +91,9 @@ func (c Config) Check() error {
 	return c.Webhook.check()
 }
 
+// CheckWebhook returns what is wrong with a webhook.
+func CheckWebhook(w Webhook) error { return w.check() }
+
 func (w Webhook) check() error {
 	if w.URL == "" {
 		if w != (Webhook{}) {
@@ -152,7 +155,10 @@ type Parts struct {
 	Stopped func(dev *ferrule.Device) string
 	// Event is called when a request is made or has ended; it may be nil. It must not block.
 	Event func(ferrule.Event)
-	Log   *slog.Logger
+	// Page returns the URL of the page on which people answer, or "" if there is none; it may
+	// be nil.
+	Page func() string
+	Log  *slog.Logger
 }
 
 // Approvals has the requests of one node.

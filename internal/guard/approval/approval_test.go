@@ -35,6 +35,7 @@ type world struct {
 	dir  string
 	cfg  approval.Config
 	node string
+	page string // on which people answer
 
 	mu      sync.Mutex
 	kind    ferrule.Kind
@@ -68,7 +69,7 @@ func newWorld(t *testing.T, change ...func(w *world)) *world {
 func (w *world) open() {
 	a, err := approval.Open(approval.Parts{
 		Config: w.cfg, Dir: w.dir, Node: w.node, Journal: w, Devices: w, Log: slog.New(slog.DiscardHandler),
-		Version: w.policyVersion,
+		Version: w.policyVersion, Page: func() string { return w.page },
 		Decide:  w.decide,
 		Stopped: func(*ferrule.Device) string { w.mu.Lock(); defer w.mu.Unlock(); return w.stopped },
 		Event:   func(e ferrule.Event) { w.mu.Lock(); defer w.mu.Unlock(); w.events = append(w.events, e) },
@@ -606,6 +607,61 @@ func TestAgentsUser(t *testing.T) {
 					t.Error(err)
 				}
 				if (len(w.runs()) == 1) != (test.why == "") || (asked == 1) != test.configured {
+					t.Errorf("ran %q, asked %d times", w.runs(), asked)
+				}
+			})
+		})
+	}
+}
+
+// TestAgentsUserPage asks the user of the agent to open the page, if the agent can do that. To
+// open it approves nothing, whatever comes with it; to decline denies.
+func TestAgentsUserPage(t *testing.T) {
+	both := []ferrule.AskTarget{ferrule.User, ferrule.Page}
+	for name, test := range map[string]struct {
+		page    string
+		can     []ferrule.AskTarget
+		answer  ferrule.Answer
+		onPage  bool // a person answers on the page
+		byPage  bool // the question has the page
+		skipped bool // nobody is asked
+		why     string
+	}{
+		"opened, answered": {"https://ferrule.example.com/approvals", both, ferrule.Answer{Given: true}, true, true, false, ""},
+		"opened only":      {"https://ferrule.example.com/approvals", both, ferrule.Answer{Given: true, Value: json.RawMessage(`{"allow":true}`)}, false, true, false, "nobody approved it"},
+		"declined":         {"https://ferrule.example.com/approvals", both[1:], ferrule.Answer{}, false, true, false, "denied by the user of agent:robby"},
+		"dismissed":        {"https://ferrule.example.com/approvals", both, ferrule.Answer{Dismissed: true}, false, true, false, "nobody approved it"},
+		"no page":          {"", both, ferrule.Answer{Given: true, Value: json.RawMessage(`{"allow":true}`)}, false, false, false, ""},
+		"only a page":      {"", both[1:], ferrule.Answer{Given: true, Value: json.RawMessage(`{"allow":true}`)}, false, false, true, "nobody approved it"},
+		"only a form":      {"https://ferrule.example.com/approvals", both[:1], ferrule.Answer{Given: true, Value: json.RawMessage(`{"allow":true}`)}, false, false, false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, func(w *world) {
+					w.cfg.AskAgentsUser, w.page = []string{"robby"}, test.page
+				})
+				c := burn(robby, `{"a":1}`)
+				c.Askable = test.can
+				asked := 0
+				c.Ask = func(_ context.Context, q ferrule.Question) (ferrule.Answer, error) {
+					asked++
+					if (q.URL == test.page && q.Needs() == ferrule.Page && q.Schema == nil) != test.byPage || !strings.Contains(q.Text, "agent:robby wants to call burn on oven") {
+						t.Errorf("question %+v", q)
+					}
+					return test.answer, nil
+				}
+				done := w.call(t.Context(), c)
+				synctest.Wait()
+				if test.onPage {
+					w.answer(anna, w.only(), approval.Answer{Allow: true})
+				}
+				err := <-done
+				if test.why != "" {
+					isDenied(t, err, test.why)
+				} else if err != nil {
+					t.Error(err)
+				}
+				if (len(w.runs()) == 1) != (test.why == "") || (asked == 1) == test.skipped {
 					t.Errorf("ran %q, asked %d times", w.runs(), asked)
 				}
 			})

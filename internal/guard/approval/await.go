@@ -36,7 +36,7 @@ func (a *Approvals) Await(ctx context.Context, call *ferrule.Call) error {
 			return err
 		}
 		w.ask(ctx)
-		call.Report(ferrule.Progress{Message: fmt.Sprintf("waiting for approval by a person, %s left (request %s)", ferrule.Countdown(left), a.fullID(w.request.ID))})
+		call.Report(ferrule.Progress{Message: fmt.Sprintf("waiting for approval by a person, %s left (request %s)%s", ferrule.Countdown(left), a.fullID(w.request.ID), a.where())})
 		select {
 		case <-changed:
 		case <-time.After(min(left, reportEvery)):
@@ -44,6 +44,17 @@ func (a *Approvals) Await(ctx context.Context, call *ferrule.Call) error {
 			return gone(ctx, call)
 		}
 	}
+}
+
+// where returns where a person can answer, as the end of a sentence.
+func (a *Approvals) where() string {
+	if a.parts.Page == nil {
+		return ""
+	}
+	if url := a.parts.Page(); url != "" {
+		return ": " + url
+	}
+	return ""
 }
 
 // gone returns the error for a call whose caller left, or has no more time.
@@ -258,17 +269,32 @@ const maxText = 2048
 var yesOrNo = json.RawMessage(`{"type":"object","properties":{"allow":{"type":"boolean","title":"Allow this call once"}},"required":["allow"]}`)
 
 // ask asks the user of the agent, if the owner of the gateway wants that, once for each
-// request.
+// request: to open the page on which people answer, or else by a form, which a model could
+// answer, too.
 func (w *waiter) ask(ctx context.Context) {
 	a, call := w.approvals, w.call
-	if w.stop != nil || call.Ask == nil || call.Principal.Role != ferrule.Agent || !slices.Contains(a.cfg.AskAgentsUser, call.Principal.Name) || !slices.Contains(call.Askable, ferrule.User) {
+	if w.stop != nil || call.Ask == nil || call.Principal.Role != ferrule.Agent || !slices.Contains(a.cfg.AskAgentsUser, call.Principal.Name) {
+		return
+	}
+	question := ferrule.Question{Name: "approval"}
+	if a.parts.Page != nil && slices.Contains(call.Askable, ferrule.Page) {
+		question.URL = a.parts.Page()
+	}
+	switch {
+	case question.URL != "":
+	case slices.Contains(call.Askable, ferrule.User):
+		question.Schema = yesOrNo
+	default:
 		return
 	}
 	ctx, w.stop = context.WithCancel(ctx)
 	r := w.request
 	a.mu.Lock()
-	question := ferrule.Question{Name: "approval", Text: questionText(a.view(r)), Schema: yesOrNo}
+	question.Text = questionText(a.view(r))
 	a.mu.Unlock()
+	if question.URL != "" {
+		question.Text += " To answer, open the page and log in. The request there is " + a.fullID(r.ID) + "."
+	}
 	w.asking.Go(func() {
 		given, err := call.Ask(ctx, question)
 		var in struct {
@@ -277,6 +303,8 @@ func (w *waiter) ask(ctx context.Context) {
 		switch {
 		case err != nil || given.Dismissed || ctx.Err() != nil:
 			return // others can still answer
+		case given.Given && question.URL != "":
+			return // a person answers on the page
 		case given.Given && (json.Unmarshal(given.Value, &in) != nil || in.Allow == nil):
 			return
 		}

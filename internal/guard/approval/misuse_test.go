@@ -203,6 +203,11 @@ func (m *misuse) answered(shown *ferrule.Approval, who ferrule.Principal, answer
 	}
 	m.mu.Lock()
 	key := m.key(*shown)
+	if m.credits[key].n == anyNumber && !answer.Allow {
+		m.mu.Unlock()
+		synctest.Wait() // a call that it has let through has run
+		m.mu.Lock()
+	}
 	before := m.credits[key]
 	if answer.Allow && shown.State == ferrule.ApprovalWaiting {
 		next := credit{1, time.Now().Add(m.cfg.Keep)}

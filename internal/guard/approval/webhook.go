@@ -168,11 +168,7 @@ func (h *hook) send(ctx context.Context, body []byte) error {
 	if err != nil {
 		return err
 	}
-	timestamp := strconv.FormatInt(time.Now().Unix(), 10)
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("User-Agent", "ferrule")
-	req.Header.Set(timestampHeader, timestamp)
-	req.Header.Set(signatureHeader, Sign(hook.Secret, timestamp, body))
+	SignRequest(req, hook.Secret, strconv.FormatInt(time.Now().Unix(), 10), body)
 	resp, err := h.client.Do(req)
 	if err != nil {
 		return err
@@ -183,6 +179,14 @@ func (h *hook) send(ctx context.Context, body []byte) error {
 		return fmt.Errorf("the webhook answered %s", resp.Status)
 	}
 	return nil
+}
+
+// SignRequest sets the headers of a request to a webhook.
+func SignRequest(req *http.Request, secret ferrule.Secret, timestamp string, body []byte) {
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "ferrule")
+	req.Header.Set(timestampHeader, timestamp)
+	req.Header.Set(signatureHeader, Sign(secret, timestamp, body))
 }
 
 // Sign returns the signature of a webhook's body.
