@@ -20,6 +20,9 @@ type Report struct {
 	Changes    []Change     `json:"changes"`
 	Incomplete bool         `json:"incomplete,omitempty" jsonschema:"there is too much to show all of it"`
 	Note       string       `json:"note,omitempty"`
+	// Since is set if the device is compared with that Kind, and Now is its Kind then.
+	Since ferrule.Kind `json:"since,omitempty" jsonschema:"Kind that the changes are compared with, if you named one"`
+	Now   ferrule.Kind `json:"now,omitempty" jsonschema:"Kind of the device now, if you named one to compare with"`
 }
 
 // Change is one difference between what was accepted and what is offered.

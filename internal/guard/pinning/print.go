@@ -15,28 +15,65 @@ const MinKind = 12
 // called with Removed, Added, and with "" for names. What a device wrote cannot look like
 // a part of the report: hidden characters and markers are escaped, and lines are indented.
 func (r Report) Print(style func(op, text string) string) string {
+	if r.Since != "" {
+		return r.printSince(style)
+	}
 	var b strings.Builder
 	if r.Offered == "" {
 		fmt.Fprintf(&b, "%s is as you accepted it (%s).\n", r.Device, r.Accepted.Short())
 		return b.String()
 	}
-	waiting := "no change waits"
-	switch r.Waiting {
-	case 0:
-	case 1:
-		waiting = "1 change is not in use until you accept it"
-	default:
-		waiting = fmt.Sprintf("%d changes are not in use until you accept them", r.Waiting)
-	}
-	fmt.Fprintf(&b, "%s says something else than you accepted; %s.\n", r.Device, waiting)
+	fmt.Fprintf(&b, "%s says something else than you accepted; %s.\n", r.Device, r.waiting())
 	if len(r.Changes) == 0 {
 		b.WriteString("All of it is in use. Effects may have become stricter.\n")
 	}
 	if r.Note != "" {
 		fmt.Fprintln(&b, r.Note)
 	}
+	r.printChanges(&b, style)
+	fmt.Fprintf(&b, "\nAccepted is %s, offered is %s.\n", r.Accepted.Short(), r.Offered.Short())
+	if r.Incomplete {
+		b.WriteString("There is more than can be shown here. Accept it only if you trust the source of the change.\n")
+	}
+	fmt.Fprintf(&b, "To accept all of it, run `ferrule accept %s --kind %s`.\n", r.Device, r.Offered.Short())
+	return b.String()
+}
+
+// printSince is Print for a comparison with an earlier Kind.
+func (r Report) printSince(style func(op, text string) string) string {
+	var b strings.Builder
+	if r.Now == r.Since {
+		fmt.Fprintf(&b, "%s says the same about itself as before (%s).\n", r.Device, r.Now.Short())
+		return b.String()
+	}
+	fmt.Fprintf(&b, "%s has changed: it is %s, and was %s; %s.\n", r.Device, r.Now.Short(), r.Since.Short(), r.waiting())
+	if r.Note != "" {
+		fmt.Fprintln(&b, r.Note)
+	}
+	r.printChanges(&b, style)
+	if r.Incomplete {
+		b.WriteString("\nThere is more than can be shown here.\n")
+	}
+	if r.Waiting > 0 {
+		fmt.Fprintf(&b, "\nTo accept all of it, run `ferrule accept %s --kind %s`.\n", r.Device, r.Offered.Short())
+	}
+	return b.String()
+}
+
+// waiting says how many changes are not in use.
+func (r Report) waiting() string {
+	switch r.Waiting {
+	case 0:
+		return "no change waits"
+	case 1:
+		return "1 change is not in use until you accept it"
+	}
+	return fmt.Sprintf("%d changes are not in use until you accept them", r.Waiting)
+}
+
+func (r Report) printChanges(b *strings.Builder, style func(op, text string) string) {
 	for _, c := range r.Changes {
-		fmt.Fprintf(&b, "\n%-8s %s %s", c.Change, c.What, style("", escape(c.Name, "")))
+		fmt.Fprintf(b, "\n%-8s %s %s", c.Change, c.What, style("", escape(c.Name, "")))
 		if c.Waits {
 			b.WriteString("  (waits)")
 		}
@@ -49,12 +86,6 @@ func (r Report) Print(style func(op, text string) string) string {
 			b.WriteByte('\n')
 		}
 	}
-	fmt.Fprintf(&b, "\nAccepted is %s, offered is %s.\n", r.Accepted.Short(), r.Offered.Short())
-	if r.Incomplete {
-		b.WriteString("There is more than can be shown here. Accept it only if you trust the source of the change.\n")
-	}
-	fmt.Fprintf(&b, "To accept all of it, run `ferrule accept %s --kind %s`.\n", r.Device, r.Offered.Short())
-	return b.String()
 }
 
 func (f Field) print(style func(op, text string) string) string {
