@@ -23,8 +23,7 @@ const (
 	checkpointRecords  = 1000
 )
 
-// checkpointSoon schedules a checkpoint after records were synced. It is called with mu
-// held.
+// checkpointSoon schedules a checkpoint after records were written. It is called with mu held.
 func (j *Journal) checkpointSoon(records int) {
 	if records == 0 || j.closed {
 		return
@@ -58,8 +57,7 @@ func (j *Journal) signFirst() {
 	}
 }
 
-// checkpoint signs the journal in the background, and ends the segment when it is due. It
-// adds a record without a sync: the next sync, within a second, covers it.
+// checkpoint signs the journal in the background, and ends the segment when it is due.
 func (j *Journal) checkpoint() {
 	j.signing.Lock()
 	defer j.signing.Unlock()
@@ -82,7 +80,10 @@ func (j *Journal) checkpoint() {
 		j.logSigning(j.rotate()) // its seal is a checkpoint
 		return
 	}
-	err := j.addCheckpoint()
+	seq, err := j.addCheckpoint()
+	if err == nil {
+		err = j.sync(seq) // the head file names only what is on disk
+	}
 	if err == nil {
 		err = j.signHead()
 	}
@@ -109,13 +110,13 @@ func (j *Journal) logSigning(err error) {
 	j.signingFailed = err != nil
 }
 
-// addCheckpoint appends a checkpoint to the file.
-func (j *Journal) addCheckpoint() error {
+// addCheckpoint appends a checkpoint to the file, and returns its number.
+func (j *Journal) addCheckpoint() (seq uint64, err error) {
 	j.disk.Lock()
 	defer j.disk.Unlock()
 	line, head, err := j.checkpointLine()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if _, err := j.file.Write(line); err != nil {
 		if failed := j.rollBack(); failed != nil {
@@ -123,16 +124,11 @@ func (j *Journal) addCheckpoint() error {
 			j.failure, j.dead = fmt.Errorf("journal: %w", failed), true
 			j.mu.Unlock()
 		}
-		return err
+		return 0, err
 	}
 	j.size += int64(len(line))
-	j.head, j.unsynced = head, true
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if !j.closed {
-		j.flushWithin(lazyDelay)
-	}
-	return nil
+	j.head = head
+	return head.seq, nil
 }
 
 // checkpointLine returns the line of a checkpoint that follows the head, and its place in

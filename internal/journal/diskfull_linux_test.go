@@ -1,6 +1,7 @@
 package journal_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -104,7 +105,9 @@ func TestReserve(t *testing.T) {
 		t.Fatalf("an intent on a full disk: %v", err)
 	}
 	for i := range 500 {
-		if err := j.Append(entry(1000+i), true); err != nil {
+		outcome := entry(1000 + i)
+		outcome.Phase = ferrule.Outcome
+		if err := j.Append(outcome, true); err != nil {
 			t.Fatalf("outcome %d: %v", i, err)
 		}
 		if err := j.Append(entry(5000+i), false); err != nil { // of a call that only reads
@@ -116,6 +119,16 @@ func TestReserve(t *testing.T) {
 	}
 	if j.Health() == nil {
 		t.Error("the journal is healthy on a full disk")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for synced, n := uint64(0), 0; n < 500; { // outcomes are synced, too
+		l, err := j.Lines(ctx, synced, 1<<20)
+		if err != nil {
+			t.Fatalf("%d outcomes are synced: %v", n, err)
+		}
+		synced = l.Last
+		n += strings.Count(string(l.Lines), `"call":"call-1`)
 	}
 	on := strings.Join(read(t, dir), "\n")
 	if strings.Count(on, "call-1") < 500 || strings.Contains(on, "call-5") {

@@ -46,7 +46,7 @@ func truncate(s string, limit int) string {
 // encoder encodes records as lines. It reuses its buffers, up to maxKept.
 type encoder struct{ lines, hashed []byte }
 
-const maxKept = 64 << 10
+const maxKept = 128 << 10
 
 // encode returns the lines of a batch, chained to head, and the new head. The lines are
 // valid until the next call.

@@ -4,15 +4,18 @@
 //	hash₁ {"seq":1,…}
 //	hash₂ {"seq":2,…}      hashₙ = SHA-256(hashₙ₋₁, record n)
 //
-//	Append ─▶ batch ─▶ one write and sync ─▶ Lines, for copies
-//	                          └─ in the background ─▶ checkpoints, journal.head, segments
+//	Append ─▶ batch ─▶ one write ─▶ one sync ─▶ Lines, for copies
+//	                                  └─ in the background ─▶ checkpoints, journal.head, segments
 //
 // A durable record is on disk when Append returns; records that arrive while the disk is
-// busy share the next sync. Other records are written within a second. A record becomes
-// part of the chain when it is written. If that fails and the caller waits for it, Append
-// returns the error. Records of what has happened are then kept, up to a limit, until they
-// can be written; an intent is dropped, because its call is not made. On a full disk,
-// durable records other than intents are written into reserved space.
+// busy share the next sync. A durable outcome is in the file when Append returns, so that it
+// outlives the gateway, and on disk soon: with the next intent, or after a few milliseconds.
+// A power cut between leaves an intent without an outcome, which says that the call may have
+// run. Other records are written within a second. A record becomes part of the chain when it
+// is written. If that fails and the caller waits for it, Append returns the error. Records of
+// what has happened are then kept, up to a limit, until they can be written; an intent is
+// dropped, because its call is not made. On a full disk, durable records other than intents
+// are written into reserved space.
 //
 // Within a minute, or after a thousand records, a checkpoint follows: a record that signs
 // the one before it, and so all records up to there, with the key of the node. The newest
@@ -35,9 +38,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
@@ -49,7 +50,8 @@ const FileName = "journal.log"
 // Config configures a journal.
 type Config struct {
 	// Sync is how long a durable record may wait for the disk. Zero syncs it before Append
-	// returns. More spares an SD card, but a power cut loses the records of that time.
+	// returns, or soon after if it is an outcome. More spares an SD card, but a power cut loses
+	// the records of that time.
 	Sync time.Duration
 	// SegmentSize and SegmentAge are when a segment is sealed; 0 is never.
 	SegmentSize int64
@@ -79,10 +81,12 @@ func (c Config) Check() error {
 
 // Limits of records that wait to be written.
 const (
-	lazyDelay       = time.Second // how long a record that is not durable may wait
-	maxPending      = 4096        // records
-	maxPendingBytes = 8 << 20     // after a failed write
-	maxKeptArgs     = 2 << 10     // bytes of arguments per record while writing fails
+	lazyDelay       = time.Second           // how long a record that is not durable may wait
+	outcomeDelay    = 10 * time.Millisecond // how long an outcome that was written may wait for the sync
+	maxBatch        = 128                   // records that are written at once
+	maxPending      = 4096                  // records that are kept while writing fails
+	maxPendingBytes = 8 << 20               // after a failed write
+	maxKeptArgs     = 2 << 10               // bytes of arguments per record while writing fails
 )
 
 // Journal appends records. It is safe for concurrent use.
@@ -92,27 +96,31 @@ type Journal struct {
 	dir  string
 	path string
 
-	// signing is held while the journal is signed or sealed. Lock order: signing, disk, then mu.
+	// signing is held while the journal is signed or sealed. Lock order: signing, syncing, disk,
+	// then mu.
 	signing       sync.Mutex
 	signingFailed bool
 
+	// syncing is held while the file is synced. Records may be written meanwhile.
+	syncing sync.Mutex
+	onSync  func(took time.Duration)
+
 	// disk is held while the file is written.
-	disk     sync.Mutex
-	file     storage   // also guarded by mu, for Lines
-	size     int64     // end of the last whole record
-	head     link      // the last record
-	began    time.Time // when the file was started
-	unsynced bool      // a checkpoint was written and not synced
-	encoder  encoder
-	reserve  *reserve
-	key      ed25519.PrivateKey // nil until it could be created
-	onSync   func(took time.Duration)
+	disk    sync.Mutex
+	file    storage   // also guarded by mu, for Lines
+	size    int64     // end of the last whole record
+	head    link      // the last record
+	began   time.Time // when the file was started
+	encoder encoder
+	reserve *reserve
+	key     ed25519.PrivateKey // nil until it could be created
 
 	mu          sync.Mutex
-	next        *batch // records that are not written yet
-	lost        int    // records that could not be kept
-	failure     error  // of the last write, or nil
-	dead        bool   // the failure is permanent
+	next        *batch    // records that are not written yet
+	spare       []pending // room of a batch that was written, for the next but one
+	lost        int       // records that could not be kept
+	failure     error     // of the last write, or nil
+	dead        bool      // the failure is permanent
 	timer       *time.Timer
 	due         time.Time // when timer fires
 	closed      bool
@@ -123,7 +131,7 @@ type Journal struct {
 	first       uint64        // number of the first record in file
 	synced      position      // the end of what is certainly on disk
 	syncedHead  link          // its last record
-	unsigned    int           // records synced since the last checkpoint
+	unsigned    int           // records written since the last checkpoint
 	overdue     bool          // a checkpoint is to follow soon
 	signer      *time.Timer   // of the next checkpoint; nil if all is signed
 	headSigned  bool          // the head file is of this chain, or will be soon
@@ -157,7 +165,8 @@ type resume struct {
 // batch is a group of records that are written together.
 type batch struct {
 	entries []pending
-	done    bool // written, or err is set; guarded by Journal.disk
+	done    bool   // written, or err is set; guarded by Journal.disk
+	end     uint64 // number of the last record that was written then
 	err     error
 	refused error // of intents whose callers wait
 }
@@ -179,7 +188,7 @@ type link struct {
 }
 
 // Open opens or creates the journal in dir. A record that a power cut left incomplete is
-// removed: Append never returned for it.
+// removed: a call was not made before it was complete.
 func Open(dir string, cfg Config, log *slog.Logger) (*Journal, error) {
 	if err := finishRotation(dir); err != nil {
 		return nil, fmt.Errorf("opening journal: %w", err)
@@ -304,7 +313,8 @@ func syncDir(dir string) error {
 }
 
 // Append adds a record. It sets Seq, and Time if that is zero, and shortens values that are
-// too long. If durable, the record is on disk when Append returns nil.
+// too long. If durable, the record is on disk when Append returns nil; an outcome is in the
+// file, and on disk soon.
 func (j *Journal) Append(e ferrule.Entry, durable bool) error {
 	if e.Time.IsZero() {
 		e.Time = time.Now()
@@ -327,21 +337,27 @@ func (j *Journal) Append(e ferrule.Entry, durable bool) error {
 		e.Args = ferrule.AppendString(nil, fmt.Sprintf("%d bytes, omitted while the journal could not be written", n))
 	}
 	b.entries = append(b.entries, pending{e, wait, durable})
-	if !wait {
-		delay := lazyDelay
-		if durable {
-			delay = j.cfg.Sync
-		}
-		j.flushWithin(delay)
+	full := len(b.entries) >= maxBatch && j.failure == nil
+	syncNow := wait && e.Phase != ferrule.Outcome
+	switch {
+	case syncNow:
+	case wait:
+		j.flushWithin(outcomeDelay)
+	case durable:
+		j.flushWithin(j.cfg.Sync)
+	default:
+		j.flushWithin(lazyDelay)
 	}
-	full := len(b.entries) >= maxPending && j.failure == nil
 	j.mu.Unlock()
 	if !wait && !full {
 		return nil
 	}
-	err := j.flush(b)
-	if wait && e.Phase == ferrule.Intent {
-		return b.refused
+	err, refused := j.put(b)
+	if syncNow && err == nil {
+		err = j.sync(b.end)
+	}
+	if wait && e.Phase == ferrule.Intent && refused != nil {
+		return refused
 	}
 	return err
 }
@@ -399,6 +415,8 @@ func (j *Journal) Close() error {
 	if err == nil {
 		j.logSigning(j.signHead())
 	}
+	j.syncing.Lock()
+	defer j.syncing.Unlock()
 	j.disk.Lock()
 	defer j.disk.Unlock()
 	j.mu.Lock()
@@ -408,173 +426,11 @@ func (j *Journal) Close() error {
 	return errors.Join(err, j.file.Close())
 }
 
-// flushLater flushes the pending records when the timer fires.
+// flushLater writes and syncs the pending records when the timer fires.
 func (j *Journal) flushLater() {
 	j.mu.Lock()
 	j.timer = nil
 	b := j.next
 	j.mu.Unlock()
 	j.flush(b) // logs its error
-}
-
-// flush writes and syncs a batch, unless another goroutine has done so meanwhile, which is
-// the usual case for a caller that had to wait for the disk.
-func (j *Journal) flush(b *batch) error {
-	j.disk.Lock()
-	defer j.disk.Unlock()
-	if b.done {
-		return b.err
-	}
-	j.mu.Lock()
-	j.next = &batch{entries: make([]pending, 0, len(b.entries))} // b is complete
-	dead, failure, lost := j.dead, j.failure, j.lost
-	j.mu.Unlock()
-	b.done = true
-	entries := b.entries
-	switch {
-	case len(entries) == 0 && lost == 0 && !j.unsynced && (dead || failure == nil || !j.reserve.low()):
-		return nil
-	case dead:
-		b.err, b.refused = failure, failure
-		return failure
-	}
-	left := entries // what is not written
-	written := 0
-	if failure = errReserve; !j.reserve.low() || j.reserve.fill() == nil {
-		if lost > 0 {
-			gap := ferrule.Entry{Time: time.Now(), Phase: ferrule.JournalGap, Message: fmt.Sprintf("%d records missing: they could not be written", lost)}
-			entries = slices.Concat([]pending{{Entry: gap}}, entries)
-		}
-		if dead, failure = j.put(entries); failure == nil {
-			written, left = len(entries), nil
-		}
-	}
-	b.err, b.refused = failure, failure
-	if isFull(failure) && !dead {
-		urgent, rest := forReserve(left)
-		if len(urgent) > 0 {
-			if dead, b.err = j.putReserved(urgent); b.err == nil {
-				written, left = len(urgent), rest
-			}
-		}
-	}
-
-	j.advance()
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if was := j.failure; (was == nil) != (failure == nil) {
-		j.logHealth(failure)
-	}
-	j.failure, j.dead = failure, dead
-	j.count(written, failure)
-	j.checkpointSoon(written)
-	if failure == nil {
-		j.lost -= lost
-	} else if !dead && !j.closed {
-		j.requeue(left)
-	}
-	b.entries = nil
-	return b.err
-}
-
-// errReserve is the error of records that must not use the reserve.
-var errReserve = fmt.Errorf("journal: %w", syscall.ENOSPC)
-
-// put writes records at the end of the chain. It is called with disk held.
-func (j *Journal) put(entries []pending) (dead bool, err error) {
-	lines, head := j.encoder.encode(entries, j.head)
-	if dead, err = j.write(lines); err != nil {
-		return dead, fmt.Errorf("journal: %w", err)
-	}
-	if j.head.seq == 0 && head.seq > 0 {
-		j.mu.Lock()
-		j.chain = chainName(lines)
-		j.mu.Unlock()
-	}
-	j.head = head
-	return false, nil
-}
-
-// putReserved writes records on a full disk, and frees reserved space as needed.
-func (j *Journal) putReserved(entries []pending) (dead bool, err error) {
-	for {
-		if dead, err = j.put(entries); dead || !isFull(err) || !j.reserve.release() {
-			return dead, err
-		}
-	}
-}
-
-// forReserve splits records into those that may use the reserve and the others: durable
-// records of what has happened, and not what can be refused or is only of interest.
-func forReserve(entries []pending) (urgent, rest []pending) {
-	for _, e := range entries {
-		if e.durable && !e.refusable() {
-			urgent = append(urgent, e)
-		} else {
-			rest = append(rest, e)
-		}
-	}
-	return urgent, rest
-}
-
-// advance lets Lines return what was written and synced. It is called with disk held.
-func (j *Journal) advance() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.unsynced || j.synced == (position{j.head.seq, j.size}) {
-		return
-	}
-	j.synced, j.syncedHead = position{j.head.seq, j.size}, j.head
-	j.wake()
-}
-
-// logHealth logs that writing starts or stops to fail.
-func (j *Journal) logHealth(err error) {
-	if err != nil {
-		j.log.Error("journal write failed: calls that change a device are refused until it works", "err", err)
-		return
-	}
-	j.log.Info("journal is written again")
-}
-
-// requeue keeps records of a failed batch for the next write, within the limits. An awaited
-// intent is dropped, because its call was not made. It is called with mu held.
-func (j *Journal) requeue(entries []pending) {
-	happened := slices.DeleteFunc(entries, func(e pending) bool { return e.refusable() })
-	size, from := 0, len(happened)
-	for ; from > 0 && len(happened)-from+len(j.next.entries) < maxPending; from-- {
-		e := &happened[from-1]
-		if size += len(e.Args) + len(e.Message); size > maxPendingBytes {
-			break
-		}
-		e.awaited = false // its caller has the error
-	}
-	j.lost += from
-	j.next.entries = append(slices.Clone(happened[from:]), j.next.entries...)
-	j.flushWithin(lazyDelay)
-}
-
-// write appends data to the file and syncs it. After a failed write the file is rolled back.
-// A failed sync is permanent: it is unknown what is on disk, and a later sync that succeeds
-// does not change that.
-func (j *Journal) write(data []byte) (dead bool, err error) {
-	if _, err := j.file.Write(data); err != nil {
-		return j.rollBack() != nil, err
-	}
-	start := time.Now()
-	if err := j.file.Sync(); err != nil {
-		return true, err
-	}
-	j.onSync(time.Since(start))
-	j.size += int64(len(data))
-	j.unsynced = false
-	return false, nil
-}
-
-func (j *Journal) rollBack() error {
-	if err := j.file.Truncate(j.size); err != nil {
-		return err
-	}
-	_, err := j.file.Seek(j.size, io.SeekStart)
-	return err
 }

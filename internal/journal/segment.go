@@ -160,6 +160,8 @@ func (j *Journal) segmentDue() bool {
 // rotate seals the active segment and starts the next one. Calls wait meanwhile; it happens
 // once per segment. It is called with signing held.
 func (j *Journal) rotate() error {
+	j.syncing.Lock()
+	defer j.syncing.Unlock()
 	j.disk.Lock()
 	defer j.disk.Unlock()
 	j.mu.Lock()
@@ -181,7 +183,9 @@ func (j *Journal) rotate() error {
 		return err
 	}
 	j.head = head
-	j.advance()
+	if err := j.syncFile(j.file, head, position{head.seq, j.size}); err != nil {
+		return err
+	}
 	if line, head, err = j.checkpointLine(); err != nil {
 		return err
 	}

@@ -126,7 +126,7 @@ func TestCheckpoints(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if got := phases(t, dir); !slices.Equal(got, []string{"outcome", "checkpoint"}) {
+		if got := phases(t, dir); !slices.Equal(got, []string{"approval", "checkpoint"}) {
 			t.Errorf("after a minute: %q", got)
 		}
 		time.Sleep(time.Hour)
@@ -173,7 +173,7 @@ func TestShortRuns(t *testing.T) {
 			j.Close()
 		}
 	})
-	if got := phases(t, dir); !slices.Equal(got, []string{"outcome", "outcome", "checkpoint", "outcome", "outcome", "checkpoint"}) {
+	if got := phases(t, dir); !slices.Equal(got, []string{"approval", "approval", "checkpoint", "approval", "approval", "checkpoint"}) {
 		t.Errorf("got %q", got)
 	}
 }

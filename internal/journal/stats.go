@@ -4,7 +4,7 @@ import "time"
 
 // Stats are the figures of a journal since it was opened.
 type Stats struct {
-	// Records and Writes count what was written and synced. Records may share a write.
+	// Records and Writes count what was written. Records may share a write.
 	Records uint64
 	Writes  uint64
 	// Failures counts failed writes. Lost is the number of dropped records that the journal
@@ -26,8 +26,8 @@ func (j *Journal) Stats() Stats {
 
 // OnSync sets a function that is called with the duration of each sync. It must be fast.
 func (j *Journal) OnSync(fn func(took time.Duration)) {
-	j.disk.Lock()
-	defer j.disk.Unlock()
+	j.syncing.Lock()
+	defer j.syncing.Unlock()
 	j.onSync = fn
 }
 

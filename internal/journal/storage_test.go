@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -34,6 +35,13 @@ func (w *watched) Sync() error {
 	w.syncs++
 	w.synced, _ = w.Seek(0, io.SeekCurrent)
 	return w.File.Sync()
+}
+
+// state returns what was synced, and how often.
+func (w *watched) state() (size int64, syncs int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.synced, w.syncs
 }
 
 func watch(t *testing.T) (*Journal, *watched, string) {
@@ -80,6 +88,33 @@ func TestDurableIsSynced(t *testing.T) {
 	wg.Wait()
 	if w.syncs != 6 {
 		t.Errorf("%d syncs for twenty concurrent records", w.syncs-5)
+	}
+}
+
+// TestOutcomes checks that an outcome is in the file when Append returns, that its caller does
+// not wait for the disk, and that it is synced soon: with the next intent or by itself.
+func TestOutcomes(t *testing.T) {
+	j, w, dir := watch(t)
+	const calls = 10
+	for i := range calls {
+		if err := j.Append(ferrule.Entry{Phase: ferrule.Intent, Call: strconv.Itoa(i)}, true); err != nil {
+			t.Fatal(err)
+		}
+		synced, syncs := w.state()
+		j.syncing.Lock() // the disk is busy
+		if err := j.Append(ferrule.Entry{Phase: ferrule.Outcome, Call: strconv.Itoa(i)}, true); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(filepath.Join(dir, FileName))
+		if at, n := w.state(); err != nil || info.Size() <= synced || at != synced || n != syncs {
+			t.Fatalf("%d bytes in the file, %d synced by %d syncs, before %d by %d, %v", info.Size(), at, n, synced, syncs, err)
+		}
+		j.syncing.Unlock()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := j.Lines(ctx, 2*calls-1, 1<<20); err != nil { // the last outcome
+		t.Errorf("the last outcome was not synced by itself: %v", err)
 	}
 }
 

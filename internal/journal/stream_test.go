@@ -474,7 +474,7 @@ func TestReader(t *testing.T) {
 // TestSkipTo checks that reading starts at a time, or with the last bytes.
 func TestSkipTo(t *testing.T) {
 	dir := t.TempDir()
-	write(t, dir, 1, 1000)
+	write(t, dir, 1, 999) // one more, and a checkpoint may follow
 	size := int64(len(content(t, dir)))
 	first := func(since, limit int64) uint64 {
 		r := reader(t, dir)
@@ -497,7 +497,7 @@ func TestSkipTo(t *testing.T) {
 		}
 		return seq
 	}
-	for since, want := range map[int64]uint64{0: 1, 1: 1, 2: 2, 500: 500, 999: 999, 1000: 1000, 1001: 0} {
+	for since, want := range map[int64]uint64{0: 1, 1: 1, 2: 2, 500: 500, 998: 998, 999: 999, 1000: 0} {
 		if got := first(since, size); got != want {
 			t.Errorf("since %d: the first record is %d", since, got)
 		}
