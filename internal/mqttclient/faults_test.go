@@ -208,7 +208,7 @@ func TestHang(t *testing.T) {
 	conn := connection(t, client)
 	broker.Pause()
 	defer broker.Resume()
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	err := conn.Publish(ctx, mqttclient.Publication{Topic: "a", QoS: 1})
 	if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, mqttclient.ErrUnsent) {

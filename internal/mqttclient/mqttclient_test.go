@@ -130,7 +130,7 @@ func TestPublish(t *testing.T) {
 	end := subscribe(t, conn, got.put, "home/lamp/set", "home/+/set")
 	send := func(topic string, retain bool) error {
 		return conn.Publish(t.Context(), mqttclient.Publication{
-			Topic: topic, Payload: []byte("ON"), QoS: 1, Retain: retain, Expiry: time.Second,
+			Topic: topic, Payload: []byte("ON"), QoS: 1, Retain: retain, Expiry: time.Minute,
 			Properties: []mqttclient.Property{{Name: "a", Value: "b"}},
 		})
 	}

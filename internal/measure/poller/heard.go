@@ -12,8 +12,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// heardPoll is the name of the poll in readings of what devices report by themselves.
-const heardPoll = "reported"
+// HeardPoll is the name of the poll in readings of what devices report by themselves.
+const HeardPoll = "reported"
 
 // HeardParts are the dependencies of Heard.
 type HeardParts struct {
@@ -103,6 +103,22 @@ func (h *Heard) Put(dev *ferrule.Device, _ *ferrule.Manifest) {
 	}
 }
 
+// Current returns what was last heard of a signal in the present connection of a device. A
+// state is still the same; another value was measured when it was heard.
+func (h *Heard) Current(device, signal string) (ferrule.Latest, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	d := h.devices[device]
+	if d == nil || !d.active {
+		return ferrule.Latest{}, false
+	}
+	n, known := d.signals[signal]
+	if !known || n.dropped || d.lost.After(n.at) {
+		return ferrule.Latest{}, false
+	}
+	return ferrule.Latest{Signal: signal, Unit: n.unit, State: n.state, Sample: ferrule.Sample{Time: n.at, Value: n.value}}, true
+}
+
 // Remove implements ferrule.DeviceWatcher.
 func (h *Heard) Remove(id string) {
 	h.mu.Lock()
@@ -177,7 +193,7 @@ func gapSince(last, now time.Time) []ferrule.Gap {
 // publish publishes batches of a device. It is called with mu held.
 func (h *Heard) publish(device string, d *heardDevice, at time.Time, batches []ferrule.SampleBatch) {
 	for part := range slices.Chunk(batches, ferrule.MaxBatches) {
-		reading := ferrule.Reading{Device: device, Node: h.parts.Node, Poll: heardPoll, Time: at, Batches: part}
+		reading := ferrule.Reading{Device: device, Node: h.parts.Node, Poll: HeardPoll, Time: at, Batches: part}
 		if d.resuming && len(d.held) < maxHeld {
 			d.held = append(d.held, reading)
 			continue

@@ -80,6 +80,9 @@ type Parts struct {
 	// Publish takes a reading and reports whether there was room for it. It must not
 	// block.
 	Publish func(ferrule.Reading) bool
+	// Seen takes states that were read, have not changed and are not published. It must not
+	// block. It may be nil.
+	Seen func(ferrule.Reading)
 	// History is nil if nothing is recorded.
 	History History
 	Node    string
@@ -135,6 +138,19 @@ func (s *Poller) Run(ctx context.Context) error {
 			timer.Stop()
 		}
 	}
+}
+
+// Polls reports whether a device is polled, and a poll brings a signal: false if no poll of it
+// does, or none did yet.
+func (s *Poller) Polls(id, signal string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := s.devices[id]
+	if d == nil || !d.active {
+		return false
+	}
+	p := d.signals[signal]
+	return p != nil && !p.disabled && !p.removed
 }
 
 // recordAllSeen publishes the states that were seen after they were recorded.

@@ -47,6 +47,7 @@ const historyTimeout = 5 * time.Second
 func (s *Poller) record(ctx context.Context, p *poll, spec *ferrule.Poll, got answer, missed gapReasons) (err error) {
 	reading := ferrule.Reading{Device: p.device.id, Node: s.parts.Node, Poll: spec.Name, Time: got.received}
 	next := make(map[string]signal, len(got.measurements))
+	seen := reading // states that have not changed
 	samples := 0
 	for i := range got.measurements {
 		m := &got.measurements[i]
@@ -66,10 +67,14 @@ func (s *Poller) record(ctx context.Context, p *poll, spec *ferrule.Poll, got an
 		then, batch := now.next(m, got, p.usual(), ifLate)
 		then.unit = cmp.Or(spec.Unit, m.Unit)
 		next[m.Signal] = then
+		batch.Signal, batch.Unit, batch.State = m.Signal, then.unit, m.State
 		if len(batch.Samples) == 0 && len(batch.Gaps) == 0 {
+			if s.parts.Seen != nil && then.state && then.gapReason == "" {
+				batch.Samples = []ferrule.Sample{then.seen()}
+				seen.Batches = append(seen.Batches, batch)
+			}
 			continue
 		}
-		batch.Signal, batch.Unit, batch.State = m.Signal, then.unit, m.State
 		samples += len(batch.Samples)
 		reading.Batches = append(reading.Batches, batch)
 	}
@@ -81,6 +86,9 @@ func (s *Poller) record(ctx context.Context, p *poll, spec *ferrule.Poll, got an
 			s.counts.dropped.Add(1)
 			return errDropped
 		}
+	}
+	if len(seen.Batches) > 0 {
+		s.parts.Seen(seen)
 	}
 	s.counts.samples.Add(uint64(samples))
 	for name, before := range p.signals {

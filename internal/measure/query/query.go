@@ -118,7 +118,7 @@ func (a *Runner) run(ctx context.Context, query request) (*reply, error) {
 	cmd := exec.CommandContext(ctx, a.program[0])
 	cmd.Args = a.program[1:]
 	cmd.Env = a.env
-	cmd.WaitDelay = MaxTime / 10
+	cmd.WaitDelay = time.Second // a process that is being started may hold the output for a moment
 	out := &limitedBuffer{limit: maxAnswer * 2}
 	cmd.Stdout = out
 	in, err := cmd.StdinPipe() // stays open: the child exits when it closes

@@ -384,7 +384,7 @@ func TestConcurrent(t *testing.T) {
 	start := time.Now()
 	cancel()
 	wg.Wait()
-	if took := time.Since(start); took > time.Second {
+	if took := time.Since(start); took > 5*time.Second {
 		t.Errorf("cancelling took %v", took)
 	}
 	for _, pid := range pids {
