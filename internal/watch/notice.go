@@ -1,0 +1,160 @@
+package watch
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/ferrulehq/ferrule/internal/condition"
+	"github.com/ferrulehq/ferrule/internal/ferrule"
+)
+
+// Notice tells somebody that a watch has fired. It may arrive twice.
+type Notice struct {
+	Event string `json:"event"` // "watch", or "outcome" for that of a call
+	// Text is for services that show a member of this name.
+	Text  string        `json:"text,omitempty"`
+	Watch string        `json:"watch"` // ID
+	Name  string        `json:"name"`
+	Hit   condition.Hit `json:"hit"`
+	// Count counts the hits for the device, and Held those that the limits held back.
+	Count uint64 `json:"count"`
+	Held  uint64 `json:"held,omitempty"`
+	// Unsure is set if the hit may be one that another node has reported.
+	Unsure bool `json:"unsure,omitempty"`
+	// Call is what the watch calls, and NotCalled is why it does not call this time.
+	Call      string `json:"call,omitempty"`
+	NotCalled string `json:"not_called,omitempty"`
+}
+
+// fired describes a hit in one line.
+func (n *Notice) fired(w *Watch) string {
+	what := ValueText(n.Hit, time.Now())
+	if e := n.Hit.Event; e != nil {
+		what = fmt.Sprintf("%s %s", n.Hit.Device, cmp.Or(e.Method, string(e.Type)))
+	} else if condition := w.Condition.Test(); !strings.HasSuffix(w.Name, condition) { // the default name
+		what += " (" + condition + ")"
+	}
+	return fmt.Sprintf("watch %q fired: %s", w.Name, what)
+}
+
+// fresh is the maximum age of a value that is called the present one.
+const fresh = 5 * time.Second
+
+// ValueText describes the value of a hit. A buffered signal is read later than it was sampled.
+func ValueText(h condition.Hit, now time.Time) string {
+	if now.Sub(h.Time) <= fresh {
+		return fmt.Sprintf("%s of %s is %.6g", h.Signal, h.Device, h.Value)
+	}
+	return fmt.Sprintf("%s of %s was %.6g at %s", h.Signal, h.Device, h.Value, ferrule.FormatTime(h.Time))
+}
+
+// text describes a hit and its call in one line.
+func (n *Notice) text(w *Watch) string {
+	switch {
+	case n.NotCalled != "":
+		return n.fired(w) + ". Not called: " + n.NotCalled
+	case n.Call != "":
+		return n.fired(w) + ". It calls " + n.Call
+	}
+	return n.fired(w)
+}
+
+// Short returns a duration without zero units: 1m, not 1m0s.
+func Short(d time.Duration) string {
+	text := d.String()
+	if cut, ok := strings.CutSuffix(text, "m0s"); ok {
+		text = cut + "m"
+	}
+	if cut, ok := strings.CutSuffix(text, "h0m"); ok {
+		text = cut + "h"
+	}
+	return text
+}
+
+// event passes a notice on as an event of the device. Others who see this device may not see
+// the one that is called, or the arguments.
+func (k *Keeper) event(n Notice, text string) {
+	n.Text, n.Call, n.NotCalled = "", "", ""
+	if e := n.Hit.Event; e != nil && len(e.Params) > ferrule.MaxParams/2 {
+		without := *e
+		without.Params = nil
+		n.Hit.Event = &without
+	}
+	params, err := json.Marshal(n)
+	if err != nil {
+		return
+	}
+	e := ferrule.Event{Time: time.Now().UTC(), Type: ferrule.WatchFired, Device: n.Hit.Device, Reason: text, Params: params}
+	if e.Bound() == nil {
+		k.parts.Event(e)
+	}
+}
+
+// note is a notice that is to be delivered.
+type note struct {
+	w       *watched
+	channel string
+	Notice
+}
+
+// How notices are delivered.
+const (
+	senders    = 4
+	sendTime   = 30 * time.Second // of one attempt
+	sendTimes  = 3
+	sendPause  = 2 * time.Second // before the second attempt; it triples
+	maxProblem = 200             // characters
+)
+
+// notify queues a notice. It does not block.
+func (k *Keeper) notify(w *watched, n Notice) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	account := w.Owner.Account()
+	for _, channel := range w.Notify {
+		fits := w.Owner.Role != ferrule.Agent || k.queued[account] < maxOwnNote
+		if fits {
+			select {
+			case k.notes <- &note{w, channel, n}:
+				k.queued[account]++
+				continue
+			default:
+			}
+		}
+		w.failed = "too many notices wait"
+	}
+}
+
+// deliver delivers one notice.
+func (k *Keeper) deliver(ctx context.Context, n *note) {
+	send := k.sender(n.channel)
+	err := fmt.Errorf("%s is not configured on this node", n.channel)
+	for attempt, pause := 1, sendPause; send != nil; attempt, pause = attempt+1, pause*3 {
+		attemptCtx, cancel := context.WithTimeout(ctx, sendTime)
+		err = send(attemptCtx, n.Notice)
+		cancel()
+		if err == nil || attempt == sendTimes || ctx.Err() != nil {
+			break
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+	text := ""
+	if err != nil {
+		text = n.channel + ": " + ferrule.OneLine(ferrule.Clean(ferrule.MaskError(err).Error(), ferrule.MaxText), maxProblem)
+		k.parts.Log.Warn("a notice of a watch was not delivered", "watch", n.Watch, "err", text)
+	}
+	k.mu.Lock()
+	n.w.failed = text
+	account := n.w.Owner.Account()
+	if k.queued[account]--; k.queued[account] == 0 {
+		delete(k.queued, account)
+	}
+	k.mu.Unlock()
+}
