@@ -50,7 +50,7 @@ func TestPatternWork(t *testing.T) {
 		}
 		start := time.Now()
 		wrong := fmt.Sprint(s.CheckOutput(json.RawMessage(test.answer)))
-		if took := time.Since(start); !strings.Contains(wrong, "too large to check") || took > time.Second {
+		if took := time.Since(start); !strings.Contains(wrong, "too large to check") || took > 5*time.Second {
 			t.Errorf("%.200s: got %.200s after %v", test.schema, wrong, took)
 		}
 	}
@@ -92,7 +92,7 @@ func TestRegexFormat(t *testing.T) {
 	for text, ok := range map[string]bool{"a+": true, "(": false, strings.Repeat("x{1000}", 100): false, strings.Repeat("a.", 100<<10): false} {
 		start := time.Now()
 		wrong := s.CheckOutput(json.RawMessage(`{"v":"` + text + `"}`))
-		if took := time.Since(start); (wrong == nil) != ok || took > time.Second {
+		if took := time.Since(start); (wrong == nil) != ok || took > 5*time.Second {
 			t.Errorf("%.40s: got %.200q after %v", text, wrong, took)
 		}
 	}

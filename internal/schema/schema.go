@@ -58,7 +58,7 @@ type checker struct {
 	properties map[string]bool
 }
 
-// Text returns the text that the Schema was compiled from. It must not be changed.
+// Text returns the text of the schema. It must not be changed.
 func (s *Schema) Text() json.RawMessage { return s.raw }
 
 // Compile compiles the schema of a tool's arguments. Its errors are meant for the
@@ -107,10 +107,15 @@ func compileDoc(raw []byte, show func(inlined map[string]any) (map[string]any, e
 	if err := checkValid(inlined, draft); err != nil {
 		return nil, err
 	}
-	s := &Schema{raw: raw}
+	return newSchema(raw, shown)
+}
+
+// newSchema returns a schema with a portable form; nil for none.
+func newSchema(raw json.RawMessage, portable map[string]any) (s *Schema, err error) {
+	s = &Schema{raw: raw}
 	s.checker = sync.OnceValue(s.compile)
-	if shown != nil {
-		s.portable, err = Encode(shown)
+	if portable != nil {
+		s.portable, err = Encode(portable)
 	}
 	return s, err
 }

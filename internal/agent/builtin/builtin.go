@@ -13,7 +13,11 @@ package builtin
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
@@ -40,7 +44,8 @@ func (s See) device(call *ferrule.Call, dev *ferrule.Device, m *ferrule.Manifest
 type Tool struct {
 	tool ferrule.Tool
 	call func(ctx context.Context, call *ferrule.Call) (any, error)
-	err  error // why its schemas could not be derived
+	// input and output derive its schemas; output is nil if it has none.
+	input, output func() (*schema.Schema, error)
 }
 
 // Typed returns a tool that calls a function. Its schemas are derived from In and Out:
@@ -48,37 +53,45 @@ type Tool struct {
 // required. The function gets valid arguments. It should return a *ferrule.Error; other
 // errors are reported as faults of the gateway.
 func Typed[In, Out any](name, text string, effect ferrule.Effect, fn func(ctx context.Context, call *ferrule.Call, in In) (Out, error)) Tool {
-	input, err := schema.For[In]()
-	if err != nil {
-		return Tool{err: err}
-	}
-	output, err := schema.For[Out]()
-	if err != nil {
-		return Tool{err: err}
-	}
 	return Tool{
-		tool: ferrule.Tool{Name: name, Text: text, Effect: effect, Input: input, Output: output},
+		tool:  ferrule.Tool{Name: name, Text: text, Effect: effect},
+		input: schema.Derive[In], output: schema.Derive[Out],
 		call: func(ctx context.Context, call *ferrule.Call) (any, error) {
 			var in In
 			if err := json.Unmarshal(call.Args, &in); err != nil {
-				return nil, ferrule.Errorf(ferrule.Invalid, "decoding the arguments of %s: %w", name, err)
+				return nil, ferrule.Errorf(ferrule.Invalid, "invalid arguments for %s: %s%w", name, wrongArgument[In](call.Args), err).WithHint("to see what it takes, run `ferrule tools %s`", ferrule.GatewayID)
 			}
 			return fn(ctx, call, in)
 		},
 	}
 }
 
+// wrongArgument returns the name of the argument that cannot be decoded and a space, or "". The
+// error of a type that decodes itself, such as a duration, does not have it.
+func wrongArgument[In any](args json.RawMessage) string {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(args, &members) != nil {
+		return ""
+	}
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		var in In
+		one, err := json.Marshal(map[string]json.RawMessage{name: members[name]})
+		if err == nil && json.Unmarshal(one, &in) != nil {
+			return ferrule.Clean(name, ferrule.MaxToolName) + " "
+		}
+	}
+	return ""
+}
+
 // Shown returns a tool whose result is content, such as an image, without a schema.
 func Shown[In any](name, text string, effect ferrule.Effect, fn func(ctx context.Context, call *ferrule.Call, in In) (*ferrule.Result, error)) Tool {
-	t := Typed(name, text, effect, fn)
-	t.tool.Output = nil
-	return t
+	return Typed(name, text, effect, fn).Undescribed()
 }
 
 // Undescribed returns the tool without the schema of its result: tools that are always
 // listed should be short.
 func (t Tool) Undescribed() Tool {
-	t.tool.Output = nil
+	t.output = nil
 	return t
 }
 
@@ -94,6 +107,12 @@ func (t Tool) WithDeadline(deadline time.Duration) Tool {
 	return t
 }
 
+// Slow returns the tool, marked as slow: its calls become tasks for callers that know tasks.
+func (t Tool) Slow() Tool {
+	t.tool.Task = ferrule.TaskSlow
+	return t
+}
+
 // Name returns the name of the tool.
 func (t Tool) Name() string { return t.tool.Name }
 
@@ -104,7 +123,7 @@ type Set struct {
 	calls    map[string]func(ctx context.Context, call *ferrule.Call) (any, error)
 }
 
-// New returns the tools of the gateway itself. It compiles the schemas of all tools.
+// New returns the tools of the gateway itself. It derives the schemas of all tools.
 func New(version string, tools ...Tool) (*Set, error) {
 	return NewDevice(ferrule.GatewayID, version, tools...)
 }
@@ -115,21 +134,11 @@ func NewDevice(id, version string, tools ...Tool) (*Set, error) {
 		manifest: &ferrule.Manifest{Model: "ferrule", Version: version, Platform: "go"},
 		calls:    make(map[string]func(context.Context, *ferrule.Call) (any, error)),
 	}
+	tools = slices.Clone(tools)
+	if err := deriveSchemas(tools); err != nil {
+		return nil, err
+	}
 	for _, t := range tools {
-		if t.err != nil {
-			return nil, fmt.Errorf("built-in tools: %w", t.err)
-		}
-		compiled, err := schema.Compile(t.tool.Input)
-		if err != nil {
-			return nil, fmt.Errorf("built-in tool %s: input schema: %w", t.tool.Name, err)
-		}
-		t.tool.Input, t.tool.Check = compiled.Portable(), compiled.Check
-		if t.tool.Output != nil {
-			if compiled, err = schema.Compile(t.tool.Output); err != nil {
-				return nil, fmt.Errorf("built-in tool %s: output schema: %w", t.tool.Name, err)
-			}
-			t.tool.Output = compiled.Portable() // no built-in tool returns null for a declared object
-		}
 		if s.calls[t.tool.Name] != nil {
 			return nil, fmt.Errorf("built-in tools: duplicate name %q", t.tool.Name)
 		}
@@ -145,6 +154,39 @@ func NewDevice(id, version string, tools ...Tool) (*Set, error) {
 		State: ferrule.StateOnline, Since: time.Now(), Trust: ferrule.TrustAdopted,
 	}
 	return s, nil
+}
+
+// deriveSchemas derives the schemas of tools with all processors. One after the other took longer
+// than any other part of starting a gateway.
+func deriveSchemas(tools []Tool) error {
+	errs := make([]error, len(tools))
+	var derived sync.WaitGroup
+	for i := range tools {
+		derived.Go(func() { errs[i] = tools[i].deriveSchemas() })
+	}
+	derived.Wait()
+	return errors.Join(errs...)
+}
+
+// deriveSchemas derives the schemas of the tool.
+func (t *Tool) deriveSchemas() error {
+	if t.input == nil {
+		return errors.New("built-in tools: one was not made by Typed or Shown")
+	}
+	input, err := t.input()
+	if err != nil {
+		return fmt.Errorf("built-in tool %s: input schema: %w", t.tool.Name, err)
+	}
+	t.tool.Input, t.tool.Check = input.Portable(), input.Check
+	if t.output == nil {
+		return nil
+	}
+	output, err := t.output()
+	if err != nil {
+		return fmt.Errorf("built-in tool %s: output schema: %w", t.tool.Name, err)
+	}
+	t.tool.Output = output.Portable() // no built-in tool returns null for a declared object
+	return nil
 }
 
 // Device returns the gateway as a device.
