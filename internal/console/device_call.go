@@ -16,9 +16,9 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/console/api"
-	"github.com/ferrulehq/ferrule/internal/console/form"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/schema"
+	"github.com/ferrulehq/ferrule/internal/schema/form"
 )
 
 // Limits of calls from pages.

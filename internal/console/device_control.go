@@ -16,8 +16,8 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/console/draw"
-	"github.com/ferrulehq/ferrule/internal/console/form"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/schema/form"
 )
 
 // maxTools limits the tools that a page shows. A manifest may have more; the filter of the

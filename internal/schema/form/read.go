@@ -58,7 +58,7 @@ func (f Form) Read(values url.Values, files map[string][]*multipart.FileHeader, 
 		} else {
 			out.Values[field.Name] = text
 		}
-		value, err := field.value(text)
+		value, err := field.Value(text)
 		switch {
 		case err != nil:
 			out.Errors[field.Name] = sentence(field.Label, err.Error())
@@ -94,7 +94,7 @@ func (f Form) check(out *Filled, check func(args map[string]any) []string) {
 		return
 	}
 	for _, violation := range check(decoded) {
-		field, rest := f.fieldOf(violation)
+		field, rest := f.FieldOf(violation)
 		switch {
 		case field == nil:
 			if text := sentence("", violation); len(out.Errors) == 0 || !slices.Contains(out.All(), text) {
@@ -106,8 +106,8 @@ func (f Form) check(out *Filled, check func(args map[string]any) []string) {
 	}
 }
 
-// fieldOf returns the field that a violation begins with, and the rest of its text.
-func (f Form) fieldOf(violation string) (found *Field, rest string) {
+// FieldOf returns the field that a violation begins with, and the rest of its text.
+func (f Form) FieldOf(violation string) (found *Field, rest string) {
 	for i := range f.Fields {
 		field := &f.Fields[i]
 		name := ferrule.Clean(field.Name, ferrule.MaxToolName)
@@ -138,8 +138,8 @@ func first(texts []string) string {
 	return texts[0]
 }
 
-// value returns what a field holds as JSON; nil if it is empty.
-func (f Field) value(text string) (json.RawMessage, error) {
+// Value returns what a field holds as JSON; nil if it is empty.
+func (f Field) Value(text string) (json.RawMessage, error) {
 	switch f.Kind {
 	case Switch:
 		return strconv.AppendBool(nil, text == "true" || text == "on"), nil

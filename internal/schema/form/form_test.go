@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ferrulehq/ferrule/internal/console/form"
 	"github.com/ferrulehq/ferrule/internal/schema"
+	"github.com/ferrulehq/ferrule/internal/schema/form"
 )
 
 const arm = `{"type":"object","required":["joint","angle","torque"],"additionalProperties":false,"properties":{

@@ -215,12 +215,37 @@ func newField(name string, schema json.RawMessage, needed bool) Field {
 	}
 	f.Unit = oneLine(d.Unit+d.XUnit, ferrule.MaxUnit)
 	f.Default = preset(d.Default)
+	labels := d.titled()
 	if d.unusual() {
 		f.Default = rawPreset(d.Default)
 		return f
 	}
 	f.control(&d, needed)
+	for i, label := range labels {
+		if label != "" && len(f.Options) == len(labels) {
+			f.Options[i].Label = label
+		}
+	}
 	return f
+}
+
+// titled turns alternatives that are constants with titles into values to select, and
+// returns the titles. It returns nil and changes nothing if there are others.
+func (d *document) titled() (labels []string) {
+	all := append(slices.Clone(d.AnyOf), d.OneOf...)
+	if len(all) == 0 || len(all) > MaxOptions || len(d.Enum) > 0 {
+		return nil
+	}
+	var values []json.RawMessage
+	for _, schema := range all {
+		var one document
+		if json.Unmarshal(schema, &one) != nil || len(one.Const) == 0 || one.unusual() {
+			return nil
+		}
+		values, labels = append(values, one.Const), append(labels, oneLine(one.Title, ferrule.MaxWord))
+	}
+	d.Enum, d.AnyOf, d.OneOf = values, nil, nil
+	return labels
 }
 
 // nullable returns the one alternative of a schema that is not null.
@@ -302,7 +327,7 @@ func (f *Field) setOptions(d *document) bool {
 		}
 		label := compact.String()
 		var text string
-		if json.Unmarshal(value, &text) == nil {
+		if strings.HasPrefix(label, `"`) && json.Unmarshal(value, &text) == nil {
 			label = text
 		}
 		f.Options = append(f.Options, Option{compact.String(), oneLine(label, ferrule.MaxWord)})
