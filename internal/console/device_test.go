@@ -137,7 +137,7 @@ func (r *callRig) Append(e ferrule.Entry, _ bool) error {
 }
 func (r *callRig) Listen(func(ferrule.Event), ...ferrule.EventType) (stop func()) { return func() {} }
 func (r *callRig) Samples(string, string, func(ferrule.Reading)) (stop func())    { return func() {} }
-func (r *callRig) Changes(string) (pinning.Report, error)                         { return r.report, nil }
+func (r *callRig) Changes(string, ferrule.Kind) (pinning.Report, error)           { return r.report, nil }
 func (r *callRig) Accept(id string, kind ferrule.Kind) (*ferrule.Device, []string, error) {
 	r.reached = append(r.reached, "accept "+id+" "+string(kind))
 	return r.dev, nil, nil

@@ -10,8 +10,9 @@ import (
 
 // Acceptor shows and accepts changes of devices.
 type Acceptor interface {
-	// Changes returns what a device offers and its owner has not accepted.
-	Changes(id string) (pinning.Report, error)
+	// Changes returns what a device offers and its owner has not accepted, or how it
+	// differs from a Kind that it had before.
+	Changes(id string, since ferrule.Kind) (pinning.Report, error)
 	// Accept accepts what a device offers, if its Kind begins with these digits. It returns
 	// the other devices for which the same change was accepted.
 	Accept(id string, kind ferrule.Kind) (dev *ferrule.Device, others []string, err error)
@@ -19,14 +20,15 @@ type Acceptor interface {
 
 // DeviceChangesInput has the arguments of device_changes.
 type DeviceChangesInput struct {
-	Device string `json:"device" jsonschema:"ID of the device"`
+	Device string       `json:"device" jsonschema:"ID of the device"`
+	Since  ferrule.Kind `json:"since,omitempty" jsonschema:"Kind to compare with: one that the device had before, instead of the accepted one"`
 }
 
 // DeviceChanges returns the tool device_changes.
 func DeviceChanges(dock Acceptor) Tool {
 	const text = "Returns how a device differs from what its owner accepted, word by word."
 	return Typed("device_changes", text, ferrule.Reads, func(_ context.Context, _ *ferrule.Call, in DeviceChangesInput) (pinning.Report, error) {
-		return dock.Changes(in.Device)
+		return dock.Changes(in.Device, in.Since)
 	}).ForPeople()
 }
 

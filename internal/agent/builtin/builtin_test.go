@@ -312,9 +312,25 @@ func TestOutputsFitTheirSchemas(t *testing.T) {
 	}
 }
 
+// TestWrongArgument checks that an argument that cannot be decoded is named.
+func TestWrongArgument(t *testing.T) {
+	type input struct {
+		Deadline ferrule.Duration `json:"deadline,omitempty"`
+		Name     string           `json:"name,omitempty"`
+	}
+	set := newSet(t, builtin.Typed("wait", "Wait", ferrule.Reads, func(context.Context, *ferrule.Call, input) (struct{}, error) { return struct{}{}, nil }))
+	_, err := set.Handle(t.Context(), &ferrule.Call{Tool: "wait", Args: json.RawMessage(`{"name":"x","deadline":"soon"}`)})
+	if e := ferrule.AsError(err); e.Code != ferrule.Invalid || !strings.HasPrefix(e.Message, `invalid arguments for wait: deadline must be a duration such as`) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestTypesThatHaveNoSchema(t *testing.T) {
 	bad := builtin.Typed("bad", "", ferrule.Reads, func(context.Context, *ferrule.Call, struct{ C chan int }) (int, error) { return 0, nil })
 	if _, err := builtin.New("1", bad); err == nil {
 		t.Error("a channel has a schema")
+	}
+	if _, err := builtin.New("1", builtin.Tool{}); err == nil {
+		t.Error("a tool without a type has a schema")
 	}
 }

@@ -47,7 +47,7 @@ type DescribedDevice struct {
 	Node      string            `json:"node,omitempty" jsonschema:"gateway that holds it"`
 	Protocol  string            `json:"protocol,omitempty"`
 	Tools     int               `json:"tools" jsonschema:"number of usable tools"`
-	Unusable  int               `json:"unusable,omitempty" jsonschema:"number of quarantined tools"`
+	Unusable  int               `json:"unusable,omitempty" jsonschema:"number of quarantined tools, without those for pins that the device does not have"`
 	Resources int               `json:"resources,omitempty" jsonschema:"number of resources"`
 	Prompts   int               `json:"prompts,omitempty"`
 	Restarted *time.Time        `json:"restarted,omitempty" jsonschema:"when opening its port may have reset it, with outputs at their defaults"`
@@ -58,6 +58,7 @@ type DescribedDevice struct {
 	Labels    map[string]string `json:"labels,omitempty"`
 	Claims    map[string]string `json:"claims,omitempty" jsonschema:"what the device says about itself, such as its area"`
 	Stopped   string            `json:"stopped,omitempty" jsonschema:"who stopped it and why: changes are denied"`
+	Asks      bool              `json:"asks,omitempty" jsonschema:"its owner lets it ask the users of its callers questions"`
 }
 
 const (
@@ -227,6 +228,7 @@ func describe(fleet Fleet, d *ferrule.Device, manifest *ferrule.Manifest, seen f
 		out.Restarted = &d.Restarted
 	}
 	if manifest != nil {
+		out.Asks = manifest.Questions.Elicitation.Count > 0
 		out.Resources, out.Prompts = len(manifest.Resources), len(manifest.Prompts)
 		if seen.Shows != nil {
 			out.Resources, out.Prompts = len(shownNames(d, manifest, seen, ferrule.ReadResource)), len(shownNames(d, manifest, seen, ferrule.GetPrompt))
@@ -236,7 +238,7 @@ func describe(fleet Fleet, d *ferrule.Device, manifest *ferrule.Manifest, seen f
 			case !seen.Tool(d, t):
 			case t.Quarantine == "":
 				out.Tools++
-			default:
+			case !t.LacksPin():
 				out.Unusable++
 			}
 		}

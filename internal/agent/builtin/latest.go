@@ -67,7 +67,7 @@ func Latest(fleet Finder, see See, records Records) Tool {
 			return out, nil
 		}
 		if len(out.Signals) == 0 {
-			return out, unknownSignal(in.Device, in.Signal, known)
+			return out, UnknownSignal(in.Device, in.Signal, known)
 		}
 		err = out.Signals[0].addEarlier(ctx, in.Device, records)
 		return out, err

@@ -86,7 +86,7 @@ func (in RangeInput) signals(ctx context.Context, records Records) ([]string, er
 	names := namesOf(known)
 	switch {
 	case len(names) == 0:
-		return nil, unknownSignal(in.Device, "", nil)
+		return nil, UnknownSignal(in.Device, "", nil)
 	case len(in.Signals) == 0 && len(names) > maxUnnamed:
 		return nil, ferrule.Errorf(ferrule.Invalid, "%s has %d signals; select at most %d", in.Device, len(names), maxUnnamed).
 			WithHint("Signals are %s.", joinSome(names))
@@ -97,7 +97,7 @@ func (in RangeInput) signals(ctx context.Context, records Records) ([]string, er
 	}
 	for i, name := range in.Signals {
 		if !slices.Contains(names, name) {
-			return nil, unknownSignal(in.Device, name, known)
+			return nil, UnknownSignal(in.Device, name, known)
 		}
 		if slices.Contains(in.Signals[:i], name) {
 			return nil, ferrule.Errorf(ferrule.Invalid, "duplicate signal %s", name)
@@ -106,8 +106,8 @@ func (in RangeInput) signals(ctx context.Context, records Records) ([]string, er
 	return in.Signals, nil
 }
 
-// unknownSignal returns the error for a signal that a device does not have.
-func unknownSignal(device, name string, known []ferrule.Latest) error {
+// UnknownSignal returns the error for a signal that a device does not have.
+func UnknownSignal(device, name string, known []ferrule.Latest) error {
 	if len(known) == 0 {
 		return ferrule.Errorf(ferrule.NotFound, "no measured values of %s", device).
 			WithHint("A device is polled if it declares sampling, or if an overlay names a tool to poll.")

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -195,8 +197,13 @@ func (d *Dock) SetPinUSB(pin bool) {
 	d.registry.pinUSB = pin
 }
 
-// Changes returns what a device offers and its owner has not accepted.
-func (d *Dock) Changes(id string) (pinning.Report, error) {
+// Changes returns what a device offers and its owner has not accepted. If since is not
+// empty, it returns how the device differs from that Kind instead, which must be one that it
+// had before: manifests of other devices are not shown.
+func (d *Dock) Changes(id string, since ferrule.Kind) (pinning.Report, error) {
+	if since != "" && !since.Valid() {
+		return pinning.Report{}, ferrule.Errorf(ferrule.Invalid, "since must be a Kind of 64 hexadecimal digits, got %q", ferrule.Clean(string(since), ferrule.MaxWord))
+	}
 	r := d.registry
 	r.mu.Lock()
 	dev, err := r.decidable(id)
@@ -205,18 +212,32 @@ func (d *Dock) Changes(id string) (pinning.Report, error) {
 		return pinning.Report{}, err
 	}
 	report := pinning.Report{Device: dev.ID, Accepted: dev.Accepted, Offered: dev.Offered, Waiting: dev.Waiting, Changes: []pinning.Change{}}
-	if dev.Offered == "" {
+	is, was := dev.Offered, dev.Accepted
+	if since != "" {
+		is, was, report.Since, report.Now = cmp.Or(dev.Offered, dev.Kind), since, since, cmp.Or(dev.Offered, dev.Kind)
+	}
+	if is == "" || is == was {
 		return report, nil
 	}
-	offered, err := r.store.Manifest(dev.Offered)
+	offered, err := r.store.Manifest(is)
 	if err != nil {
 		return pinning.Report{}, notStored(dev, err)
 	}
-	accepted, err := r.store.Manifest(dev.Accepted)
-	if err != nil {
+	var accepted *ferrule.Manifest
+	err = os.ErrNotExist
+	if slices.Contains(kindsOf(dev), was) {
+		accepted, err = r.store.Manifest(was)
+	}
+	switch {
+	case err != nil && since != "":
+		accepted, report.Note = nil, "What it was before is no longer stored, so everything is shown as added."
+	case err != nil:
 		accepted, report.Note = nil, "What you accepted is no longer stored, so everything is shown as added."
 	}
 	report.Changes, report.Incomplete = pinning.Diff(accepted, offered)
+	for i := range report.Changes {
+		report.Changes[i].Waits = report.Changes[i].Waits && dev.Offered != ""
+	}
 	return report, nil
 }
 

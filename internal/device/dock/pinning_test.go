@@ -164,7 +164,7 @@ func TestPinning(t *testing.T) {
 					return
 				}
 
-				if report, err := w.dock.Changes("door"); err != nil || len(report.Changes) == 0 && name != "size of resource" && name != "stricter" || report.Offered != dev.Offered {
+				if report, err := w.dock.Changes("door", ""); err != nil || len(report.Changes) == 0 && name != "size of resource" && name != "stricter" || report.Offered != dev.Offered {
 					t.Errorf("%s, %s: got %+v, %v", name, way, report, err)
 				}
 				if _, _, err := w.dock.Accept("door", dev.Offered[:12]); err != nil {
@@ -259,7 +259,7 @@ func TestRatchet(t *testing.T) {
 		w = open(t, dir)
 		w.transport.see("g", named(b, "door"))
 		wantHeld()
-		report, err := w.dock.Changes("door")
+		report, err := w.dock.Changes("door", "")
 		if err != nil || len(report.Changes) != 1 || report.Changes[0].Fields[0].Note != "milder" {
 			t.Errorf("got %+v, %v", report, err)
 		}
@@ -301,7 +301,7 @@ func TestAcceptRace(t *testing.T) {
 		b := &board{address: "a1", manifest: door()}
 		w.transport.see("g", named(b, "door"))
 		b.change(func(m *ferrule.Manifest) { m.Tool("open").Text = "Harmless." })
-		seen, err := w.dock.Changes("door")
+		seen, err := w.dock.Changes("door", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -337,7 +337,7 @@ func TestAcceptWhileOffline(t *testing.T) {
 		b.change(func(m *ferrule.Manifest) { m.Tool("open").Text = "New." })
 		w.stop()
 		w = open(t, dir)
-		report, err := w.dock.Changes("door")
+		report, err := w.dock.Changes("door", "")
 		if err != nil || report.Waiting != 1 || len(report.Changes) != 1 {
 			t.Fatalf("got %+v, %v", report, err)
 		}
@@ -371,7 +371,7 @@ func TestAcceptedManifestLost(t *testing.T) {
 				t.Errorf("%s is usable", u)
 			}
 		}
-		report, err := w.dock.Changes("door")
+		report, err := w.dock.Changes("door", "")
 		if err != nil || report.Note == "" || report.Waiting == 0 {
 			t.Errorf("got %+v, %v", report, err)
 		}
