@@ -21,6 +21,15 @@ func (c *supervisor) handle(ctx context.Context, call *ferrule.Call) (*ferrule.R
 // handle serves a call. While the device requests input first, it asks the caller
 // and calls the device again with the answers. Other calls may run in between.
 func (d *Dock) handle(ctx context.Context, c *supervisor, call *ferrule.Call) (*ferrule.Result, error) {
+	result, err := d.perform(ctx, c, call)
+	if err != nil || result == nil || call.Operation != ferrule.CallTool {
+		return result, err
+	}
+	return begun(call, result)
+}
+
+// perform sends a call, and sends it again with answers as long as the device requests input.
+func (d *Dock) perform(ctx context.Context, c *supervisor, call *ferrule.Call) (*ferrule.Result, error) {
 	c, result, err := d.first(ctx, c, call)
 	for round := 1; ; round++ {
 		if err != nil || result.InputRequest == nil {
@@ -31,7 +40,7 @@ func (d *Dock) handle(ctx context.Context, c *supervisor, call *ferrule.Call) (*
 		}
 		inputs, failed := askAll(ctx, call, *result.InputRequest)
 		if failed != nil {
-			return nil, failed
+			return nil, c.unanswered(ctx, call, failed)
 		}
 		next := *call
 		next.Inputs = inputs
@@ -136,7 +145,7 @@ func (c *supervisor) sendOnce(ctx context.Context, call *ferrule.Call) (*ferrule
 	sent := time.Now()
 	ctx, span := c.dock.deviceMeter.Begin(ctx, call)
 	// model: call_run
-	result, err := session.Invoke(ctx, call)
+	result, err := invoke(ctx, session, call)
 	c.dock.deviceMeter.End(span, call, err)
 	if result != nil {
 		result.Sent, result.Answered = sent, time.Now()
@@ -170,6 +179,11 @@ func (c *supervisor) yield(waiting bool) {
 
 // enterLane waits for the lane.
 func (c *supervisor) enterLane(ctx context.Context, call *ferrule.Call) error {
+	if call.Operation.OfJob() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, jobTime)
+		defer cancel()
+	}
 	ctx, span := c.dock.laneMeter.Begin(ctx, call)
 	err := c.lane.enter(ctx, call)
 	c.dock.laneMeter.End(span, call, err)

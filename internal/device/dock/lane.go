@@ -11,7 +11,7 @@ import (
 )
 
 // lane is the queue of one device. It lets one call through at a time, in order of
-// arrival, urgent ones first and the gateway's own reads last.
+// arrival, urgent ones and the end of jobs first, and the gateway's own reads and polls of jobs last.
 type lane struct {
 	limit int // maximum number of waiting calls
 	// crowded is called when callers begin to wait, and when none is left. It may be nil.
@@ -60,7 +60,7 @@ func (l *lane) queue(call *ferrule.Call) (turn chan struct{}, ahead int, err err
 		return nil, 0, nil
 	}
 	waiting := len(l.urgent) + len(l.callers) + len(l.reads)
-	if call.Urgent { // the gateway makes few of them
+	if call.Urgent || call.Operation == ferrule.CancelJob { // the gateway makes few of them; a stop waits for a cancel
 		turn = make(chan struct{})
 		l.urgent = append(l.urgent, turn)
 		l.tell()
@@ -71,7 +71,7 @@ func (l *lane) queue(call *ferrule.Call) (turn chan struct{}, ahead int, err err
 			WithHint("try again in a moment")
 	}
 	turn = make(chan struct{})
-	if call.Principal.Role == ferrule.Gateway {
+	if call.Principal.Role == ferrule.Gateway || call.Operation == ferrule.PollJob {
 		l.reads = append(l.reads, turn)
 		return turn, waiting + 1, nil
 	}

@@ -55,3 +55,23 @@ func TestCrowded(t *testing.T) {
 		t.Errorf("told %v", told)
 	}
 }
+
+// TestCancelJobPassesQueue: callers that fill the queue do not keep a stop from ending a job.
+func TestCancelJobPassesQueue(t *testing.T) {
+	l := &lane{limit: 3, taken: true}
+	for range l.limit {
+		if _, _, err := l.queue(&ferrule.Call{Device: "kiln"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	turn, _, err := l.queue(&ferrule.Call{Device: "kiln", Operation: ferrule.CancelJob})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.leave()
+	select {
+	case <-turn:
+	default:
+		t.Error("others come first")
+	}
+}

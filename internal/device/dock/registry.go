@@ -61,7 +61,7 @@ func newRegistry(p Parts, absent ferrule.Handler) *registry {
 	r := &registry{
 		fleet: p.Fleet, store: p.Store, overlays: p.Overlays, effective: make(map[string]*ferrule.Manifest), outlines: newOutlines(), remotes: p.Remote, node: p.Node, log: p.Log,
 		absent: absent, withdrawn: make(map[string]bool), grace: p.Config.Grace, pinUSB: p.Config.PinUSB,
-		slots: make(map[string]*slot), ids: make(map[string]string), aliases: make(map[string]string), ownerNames: make(map[string]string), released: make(map[string]time.Time),
+		slots: make(map[string]*slot), ids: make(map[string]string), aliases: make(map[string]string), ownerNames: make(map[string]string), released: p.Store.releases(),
 	}
 	manifests := make(map[ferrule.Kind]*ferrule.Manifest) // read once for many devices
 	for _, dev := range p.Store.Devices() {

@@ -1,6 +1,11 @@
 package dock
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -40,6 +45,9 @@ func (r *registry) release(id string, until time.Time) (addresses []string, err 
 	for _, key := range keys {
 		r.released[key] = until
 	}
+	if err := r.store.keepReleases(r.released); err != nil {
+		r.log.Warn("the release is not stored, so it ends if the gateway restarts", "device", id, "err", err)
+	}
 	return addresses, nil
 }
 
@@ -66,4 +74,57 @@ func (r *registry) applyRelease(at *slot) (until time.Time, released bool) {
 	}
 	r.publish(at, &dev)
 	return until, true
+}
+
+// releasesFile has the releases that last, so that a gateway which is restarted does not
+// take a port from the program that uses it.
+const releasesFile = "releases.json"
+
+// keepReleases stores the releases that last. They are on disk when it returns.
+func (m *Store) keepReleases(all map[string]time.Time) error {
+	lasting := make(map[string]time.Time)
+	for key, until := range all {
+		if time.Now().Before(until) {
+			lasting[key] = until
+		}
+	}
+	path := filepath.Join(m.dir, releasesFile)
+	if len(lasting) == 0 {
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("device store: %w", err)
+		}
+		return nil
+	}
+	data, err := json.Marshal(lasting)
+	if err == nil {
+		err = replaceFile(path, data)
+	}
+	if err != nil {
+		return fmt.Errorf("device store: %w", err)
+	}
+	return nil
+}
+
+// releases returns the stored releases that last. A file that cannot be read releases
+// nothing. One that lasts too long was written when the clock was wrong, and is shortened.
+func (m *Store) releases() map[string]time.Time {
+	all := make(map[string]time.Time)
+	data, err := os.ReadFile(filepath.Join(m.dir, releasesFile))
+	if err == nil {
+		err = json.Unmarshal(data, &all)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		m.log.Warn("device store: releases skipped", "err", err)
+		return make(map[string]time.Time)
+	}
+	now := time.Now()
+	for key, until := range all {
+		switch {
+		case !now.Before(until):
+			delete(all, key)
+		case until.After(now.Add(ferrule.MaxRelease)):
+			all[key] = now.Add(ferrule.MaxRelease)
+		}
+	}
+	return all
 }

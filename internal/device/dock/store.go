@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -74,38 +76,72 @@ func OpenStore(dir string, log *slog.Logger) (*Store, error) {
 	if info, err := os.Stat(path); err == nil {
 		lastWrite = info.ModTime()
 	}
-	for line := range bytes.Lines(data) {
-		m.replay(line, lastWrite)
+	valid, altered := bytes.HasSuffix(data, []byte("\n")), make(map[string]bool)
+	for _, l := range decodeLines(data) {
+		m.lines++
+		valid = m.replay(l, lastWrite, altered) && valid
 	}
-	if err := m.rewrite(); err != nil {
+	if valid && len(altered) == 0 && !m.outdated() { // rewriting many devices takes long
+		m.file, err = os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0o600)
+	} else {
+		err = m.rewrite()
+	}
+	if err != nil {
 		return nil, fmt.Errorf("opening the device store: %w", err)
 	}
 	return m, nil
 }
 
-// replay applies one line. It skips an invalid line: power failed while it was
-// written.
-func (m *Store) replay(line []byte, lastWrite time.Time) {
-	var l storeLine
-	if err := json.Unmarshal(line, &l); err != nil {
-		m.log.Warn("device store: invalid line skipped", "err", err)
-		return
+// decodedLine is a line of the log, or why it is not one.
+type decodedLine struct {
+	storeLine
+	err error
+}
+
+// decodeLines decodes a log with all processors: there may be many devices.
+func decodeLines(data []byte) []decodedLine {
+	lines := slices.Collect(bytes.Lines(data))
+	all := make([]decodedLine, len(lines))
+	var wg sync.WaitGroup
+	parts := runtime.GOMAXPROCS(0)
+	for part := range parts {
+		wg.Go(func() {
+			for i := part; i < len(lines); i += parts {
+				all[i].err = json.Unmarshal(lines[i], &all[i].storeLine)
+			}
+		})
+	}
+	wg.Wait()
+	return all
+}
+
+// replay applies one line. Altered are the IDs of devices that are not as in the log. It skips an
+// invalid line, and returns false: power failed while it was written.
+func (m *Store) replay(l decodedLine, lastWrite time.Time, altered map[string]bool) (valid bool) {
+	if l.err != nil {
+		m.log.Warn("device store: invalid line skipped", "err", l.err)
+		return false
 	}
 	if l.Decision != nil {
 		m.replayDecision(*l.Decision)
-		return
+		return true
 	}
 	if l.Device == nil {
 		m.unindex(l.Forget)
-		return
+		delete(altered, l.Forget)
+		return true
 	}
+	delete(altered, l.Device.ID) // the last line counts
 	if l.Device.State == ferrule.StateOnline {
 		l.Device.State, l.Device.Since, l.Device.Reason = ferrule.StateOffline, lastWrite, "the gateway stopped unexpectedly"
+		altered[l.Device.ID] = true
 	}
 	if l.Device.Trust == ferrule.TrustAdopted && l.Device.Accepted == "" { // an earlier version stored it
 		l.Device.Accepted = l.Device.Kind
+		altered[l.Device.ID] = true
 	}
 	m.index(l.Device)
+	return true
 }
 
 // index adds a device to the maps and replaces any with the same ID or address.
@@ -121,9 +157,9 @@ func (m *Store) index(dev *ferrule.Device) {
 }
 
 // kindsOf returns the Kinds whose manifests are stored for a device: what is in use, what
-// its owner accepted, and what it offers.
+// its owner accepted, what it offers, and what it was before it changed.
 func kindsOf(dev *ferrule.Device) []ferrule.Kind {
-	return []ferrule.Kind{dev.Kind, dev.Accepted, dev.Offered}
+	return []ferrule.Kind{dev.Kind, dev.Accepted, dev.Offered, dev.Previous}
 }
 
 // unindex removes a device from the maps.
@@ -329,6 +365,9 @@ func (m *Store) writeManifest(kind ferrule.Kind, manifest *ferrule.Manifest) err
 
 // Manifest returns the original manifest of a Kind.
 func (m *Store) Manifest(kind ferrule.Kind) (*ferrule.Manifest, error) {
+	if !kind.Valid() { // it could name the file of another one
+		return nil, fmt.Errorf("device store: %.80q is not a Kind", string(kind))
+	}
 	data, err := os.ReadFile(m.manifestPath(kind))
 	if err != nil {
 		return nil, fmt.Errorf("device store: %w", err)
@@ -347,7 +386,7 @@ func (m *Store) Manifest(kind ferrule.Kind) (*ferrule.Manifest, error) {
 // write appends a line. It rewrites the log instead if most of it is outdated or the
 // last line is incomplete.
 func (m *Store) write(l storeLine) error {
-	if m.torn || m.lines > 2*(len(m.byID)+len(m.decisions))+spareLines {
+	if m.torn || m.outdated() {
 		if err := m.rewrite(); err != nil {
 			return fmt.Errorf("device store: %w", err)
 		}
@@ -364,6 +403,9 @@ func (m *Store) write(l storeLine) error {
 	m.lines++
 	return nil
 }
+
+// outdated reports whether most of the log is outdated.
+func (m *Store) outdated() bool { return m.lines > 2*(len(m.byID)+len(m.decisions))+spareLines }
 
 // rewrite writes a log of the present devices and decisions.
 func (m *Store) rewrite() error {
