@@ -7,9 +7,10 @@ import (
 )
 
 // Built-in tools for measured values. They are listed while a device has any, online or
-// not. The folded list leaves out history, because sql returns numbers as well.
+// not. The folded list leaves out history, because sql returns numbers as well, and wait_for,
+// which is long; the instructions name it.
 var (
-	listedIfMeasuring       = []string{"latest", "history", "plot", "sql"}
+	listedIfMeasuring       = []string{"latest", "history", "plot", "sql", "wait_for", "watch", "list_watches"}
 	listedIfMeasuringFolded = []string{"latest", "plot", "sql"}
 )
 
