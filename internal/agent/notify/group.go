@@ -89,19 +89,56 @@ func (g *Group) Unsubscribe(session *mcp.ServerSession, uri string) {
 // a URI; a URI that cannot be subscribed to is left out of what is acknowledged. Serve
 // has the SDK acknowledge the request and wait for its end.
 func (g *Group) Listen(ctx context.Context, who ferrule.Principal, req *mcp.SubscriptionsListenRequest, find func(context.Context, string) (Topic, error), serve func(context.Context) (mcp.Result, error)) (mcp.Result, error) {
+	stream, err := g.Open(ctx, who, req, find)
+	if err != nil {
+		return nil, err
+	}
+	defer stream.Close()
+	return serve(context.WithValue(ctx, streamKey{}, (*subscriber)(stream)))
+}
+
+// Stream is a subscriptions/listen request that is being served.
+type Stream subscriber
+
+// Open begins to serve a subscriptions/listen request. Its client gets nothing before it has the
+// acknowledgment. The caller must close the stream.
+func (g *Group) Open(ctx context.Context, who ferrule.Principal, req *mcp.SubscriptionsListenRequest, find func(context.Context, string) (Topic, error)) (*Stream, error) {
 	stream, err := g.notifier.open(g, who, req.Session)
 	if err != nil {
 		return nil, err
 	}
-	defer g.notifier.end(stream)
+	opened := false
+	defer func() {
+		if !opened { // it panics
+			g.notifier.end(stream)
+		}
+	}()
 	if wanted := req.Params.Notifications; wanted != nil {
 		wanted.ResourceSubscriptions = g.notifier.subscribeAll(ctx, who, stream, wanted.ResourceSubscriptions, find)
 	}
-	return serve(context.WithValue(ctx, streamKey{}, stream))
+	opened = true
+	return (*Stream)(stream), nil
 }
 
-// streamKey is the context key of a stream. Its ID, which is that of the request, is
-// known only when the SDK acknowledges it.
+// Close ends the stream.
+func (s *Stream) Close() { s.group.notifier.end((*subscriber)(s)) }
+
+// Acknowledged says that the client has the acknowledgment. From now on it gets notifications, by
+// a function of its own and not from the SDK.
+func (s *Stream) Acknowledged(ack *mcp.SubscriptionsAcknowledgedParams, send func(message []byte) error) {
+	s.send = send
+	s.group.notifier.acknowledged((*subscriber)(s), ack)
+}
+
+// Streams returns how many subscriptions/listen streams are open.
+func (g *Group) Streams() int {
+	g.notifier.mu.Lock()
+	defer g.notifier.mu.Unlock()
+	return len(g.streams)
+}
+
+// streamKey is the context key of a stream that the SDK serves. Its ID, which is that of the
+// request, is known only when the SDK acknowledges it.
 type streamKey struct{}
 
 // open adds a stream to a session.

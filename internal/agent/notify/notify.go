@@ -11,12 +11,13 @@
 //	   sources: subscribed at the device while a topic has subscribers
 //
 // A subscriber is a session (protocol versions up to 2025-11-25) or one
-// subscriptions/listen stream of a session (2026-07-28 and later). A Group is the
-// sessions at one address, which is one server of the SDK.
+// subscriptions/listen stream (2026-07-28 and later), of a session of the SDK or, over HTTP,
+// without one. A Group is the sessions and streams at one address, which is one server of the SDK.
 package notify
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -58,14 +59,16 @@ const (
 const unsubscribeWait = time.Second
 
 // Topic is what an agent can subscribe to: a resource of a device, by the device's
-// own URI, or a signal of it. A topic with neither is the state of the device.
+// own URI, or a signal of it. A topic with neither is the state of the device. A topic with
+// Watch is a watch, and has nothing else.
 type Topic struct {
 	Device string
 	URI    string
 	Signal string
+	Watch  string
 }
 
-func (t Topic) isState() bool { return t.URI == "" && t.Signal == "" }
+func (t Topic) isState() bool { return t.URI == "" && t.Signal == "" && t.Watch == "" }
 
 // interval is the minimum time between two notifications.
 func (t Topic) interval() time.Duration {
@@ -135,6 +138,7 @@ type subscriber struct {
 	lists  mcp.NotificationSubscriptions // the lists that were asked for
 	ready  bool                          // acknowledged; until then nothing may be sent
 	missed map[delivery]bool             // to send then
+	send   func(message []byte) error    // nil if the SDK sends; set before ready
 }
 
 // delivery is one message to one client. Only one is under way at a time; if the same
@@ -305,6 +309,10 @@ func (n *Notifier) write(d delivery) {
 	if d.stream != nil {
 		meta = mcp.Meta{mcp.MetaKeySubscriptionID: d.stream.id}
 	}
+	if d.stream != nil && d.stream.send != nil {
+		d.stream.send(notification(d.method, meta, d.uri)) // if it fails, the client is gone
+		return
+	}
 	var req mcp.Request
 	if d.uri != "" {
 		req = &mcp.ServerRequest[*mcp.ResourceUpdatedNotificationParams]{Session: d.session, Params: &mcp.ResourceUpdatedNotificationParams{Meta: meta, URI: d.uri}}
@@ -312,6 +320,19 @@ func (n *Notifier) write(d delivery) {
 		req = &mcp.ServerRequest[*mcp.ToolListChangedParams]{Session: d.session, Params: &mcp.ToolListChangedParams{Meta: meta}}
 	}
 	d.group.write(context.Background(), d.method, req) // if it fails, the client is gone
+}
+
+// notification returns a message as the SDK would send it.
+func notification(method string, meta mcp.Meta, uri string) []byte {
+	params := map[string]any{"_meta": meta}
+	if uri != "" {
+		params["uri"] = uri
+	}
+	message, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "method": method, "params": params})
+	if err != nil {
+		panic(err) // the ID was decoded from JSON, and the rest are texts
+	}
+	return message
 }
 
 // subscribed reports whether the client still wants an updated resource.

@@ -176,3 +176,18 @@ func TestSessionLimit(t *testing.T) {
 		}
 	}
 }
+
+// TestOpenPanics checks that a stream which cannot be opened because of a panic leaves nothing behind.
+func TestOpenPanics(t *testing.T) {
+	n := New(Config{})
+	g := n.Attach(mcp.NewServer(&mcp.Implementation{Name: "test", Version: "1"}, nil))
+	func() {
+		defer func() { recover() }()
+		req := &mcp.SubscriptionsListenRequest{Session: new(mcp.ServerSession), Params: &mcp.SubscriptionsListenParams{Notifications: &mcp.NotificationSubscriptions{ResourceSubscriptions: []string{"x"}}}}
+		g.Open(t.Context(), ferrule.Principal{}, req, func(context.Context, string) (Topic, error) { panic("broken") })
+		t.Error("it did not panic")
+	}()
+	if g.Streams() != 0 || len(n.sessions) != 0 {
+		t.Errorf("%d streams and %d sessions are left", g.Streams(), len(n.sessions))
+	}
+}
