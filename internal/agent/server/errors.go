@@ -29,7 +29,7 @@ func requestError(e *ferrule.Error) error {
 	if err != nil {
 		data = nil
 	}
-	return &jsonrpc.Error{Code: code, Message: explain(e), Data: data}
+	return &jsonrpc.Error{Code: code, Message: e.Explain(), Data: data}
 }
 
 func badParams(message string) error {

@@ -78,14 +78,15 @@ func (s *Server) knownDevice(next http.Handler) http.Handler {
 
 // Guard refuses requests that a web page on another site could send. On a loopback
 // address it accepts only names of this machine, and those of Config.Hosts.
-func (s *Server) Guard(next http.Handler) http.Handler {
-	return mcphttp.Guard(func(r *http.Request) string {
-		local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-		if ok && isLoopback(local.String()) && !isLoopback(r.Host) && !s.isHost(r.Host) {
-			return fmt.Sprintf("%q is not a name of this machine; if a proxy serves the gateway under this name, add it to agents.hosts", r.Host)
-		}
-		return ""
-	}, next)
+func (s *Server) Guard(next http.Handler) http.Handler { return mcphttp.Guard(s.checkHost, next) }
+
+// checkHost returns why the Host of a request is refused; empty if it is not.
+func (s *Server) checkHost(r *http.Request) string {
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
+	if ok && isLoopback(local.String()) && !isLoopback(r.Host) && !s.isHost(r.Host) {
+		return fmt.Sprintf("%q is not a name of this machine; if a proxy serves the gateway under this name, add it to agents.hosts", r.Host)
+	}
+	return ""
 }
 
 // SetHosts replaces the names of Config.Hosts.

@@ -16,7 +16,8 @@ func (v *view) instructions(see catalog.View) string {
 		"Every `<device>__<tool>` can be called, listed or not. `" + catalog.Name("status") + "` shows which devices are there, and what to do if none is. "
 	if v.server.measures() {
 		text += "Measurements are recorded: `" + catalog.Name("latest") + "`, `" + catalog.Name("history") + "` and `" + catalog.Name("plot") +
-			"` return them without contacting the device, `" + catalog.Name("sql") + "` queries them. "
+			"` return them without contacting the device, `" + catalog.Name("sql") + "` queries them, and `" +
+			catalog.Name("wait_for") + "` waits until one meets a condition. "
 	}
 	return text + usage
 }

@@ -35,18 +35,7 @@ func (s *Server) Metadata() http.Handler {
 			http.NotFound(w, r)
 			return
 		}
-		h := w.Header()
-		h.Set("Access-Control-Allow-Origin", "*")
-		switch r.Method {
-		case http.MethodGet, http.MethodHead:
-		case http.MethodOptions:
-			h.Set("Access-Control-Allow-Methods", "GET, HEAD")
-			h.Set("Access-Control-Allow-Headers", "Content-Type, Mcp-Protocol-Version")
-			w.WriteHeader(http.StatusNoContent)
-			return
-		default:
-			h.Set("Allow", "GET, HEAD, OPTIONS")
-			http.Error(w, "use GET", http.StatusMethodNotAllowed)
+		if !publicRead(w, r, "Content-Type, Mcp-Protocol-Version") {
 			return
 		}
 		name := "Ferrule"
@@ -60,8 +49,27 @@ func (s *Server) Metadata() http.Handler {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		h.Set("Content-Type", "application/json")
-		h.Set("Cache-Control", "public, max-age=60")
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "public, max-age=60")
 		w.Write(body)
 	}))
+}
+
+// publicRead reports whether a request reads a document that pages of every origin may read. It
+// answers the others. Headers are those that a page may send.
+func publicRead(w http.ResponseWriter, r *http.Request, headers string) bool {
+	h := w.Header()
+	h.Set("Access-Control-Allow-Origin", "*")
+	switch r.Method {
+	case http.MethodGet, http.MethodHead:
+		return true
+	case http.MethodOptions:
+		h.Set("Access-Control-Allow-Methods", "GET, HEAD")
+		h.Set("Access-Control-Allow-Headers", headers)
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		h.Set("Allow", "GET, HEAD, OPTIONS")
+		http.Error(w, "use GET", http.StatusMethodNotAllowed)
+	}
+	return false
 }

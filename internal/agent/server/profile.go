@@ -69,22 +69,29 @@ func profileOf(ctx context.Context) profile {
 // counts.
 func profiled(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		query := r.URL.Query()
-		if !query.Has(profileParam) {
+		if r = withProfile(w, r); r != nil {
 			next.ServeHTTP(w, r)
-			return
 		}
-		p, ok := profiles[query.Get(profileParam)]
-		if !ok {
-			known := strings.Join(slices.Sorted(maps.Keys(profiles)), ", ")
-			http.Error(w, fmt.Sprintf("unknown profile %.50q in the address; the profiles are: %s", query.Get(profileParam), known), http.StatusNotFound)
-			return
-		}
-		if mcphttp.OpensSSE(r) {
-			p.silence = 0
-		}
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), profileKey{}, p)))
 	})
+}
+
+// withProfile returns a request with the profile in its address. It is nil if there is no such
+// profile, and the request was answered.
+func withProfile(w http.ResponseWriter, r *http.Request) *http.Request {
+	query := r.URL.Query()
+	if !query.Has(profileParam) {
+		return r
+	}
+	p, ok := profiles[query.Get(profileParam)]
+	if !ok {
+		known := strings.Join(slices.Sorted(maps.Keys(profiles)), ", ")
+		http.Error(w, fmt.Sprintf("unknown profile %.50q in the address; the profiles are: %s", query.Get(profileParam), known), http.StatusNotFound)
+		return nil
+	}
+	if mcphttp.OpensSSE(r) {
+		p.silence = 0
+	}
+	return r.WithContext(context.WithValue(r.Context(), profileKey{}, p))
 }
 
 // profileQuery returns the query of an address with its profile alone; empty if it has none.

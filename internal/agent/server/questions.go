@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -68,7 +69,7 @@ func needsCapability(e *ferrule.Error) bool {
 // missingCapability is the error of such a request from 2026-07-28 on.
 func missingCapability(e *ferrule.Error) error {
 	data := fmt.Sprintf(`{"requiredCapabilities":%s}`, capabilities[e.Needs[0]])
-	return &jsonrpc.Error{Code: mcp.CodeMissingRequiredClientCapabilities, Message: explain(e), Data: json.RawMessage(data)}
+	return &jsonrpc.Error{Code: mcp.CodeMissingRequiredClientCapabilities, Message: e.Explain(), Data: json.RawMessage(data)}
 }
 
 // anyText is the form of a question that any text answers.
@@ -92,7 +93,7 @@ func inputRequest(q ferrule.Question) (mcp.InputRequest, error) {
 		}
 		return &mcp.ElicitParams{Mode: "form", Message: message, RequestedSchema: schema}, nil
 	case ferrule.Page:
-		if !strings.HasPrefix(q.URL, "https://") || len(q.URL) > ferrule.MaxText || ferrule.Clean(q.URL, ferrule.MaxText) != q.URL {
+		if !private(q.URL) || len(q.URL) > ferrule.MaxText || ferrule.Clean(q.URL, ferrule.MaxText) != q.URL {
 			return nil, errors.New("invalid page from the device: the URL must begin with https://")
 		}
 		return &mcp.ElicitParams{Mode: "url", Message: message, URL: q.URL}, nil
@@ -113,6 +114,14 @@ func inputRequest(q ferrule.Question) (mcp.InputRequest, error) {
 		return &mcp.ListRootsParams{}, nil
 	}
 	return nil, fmt.Errorf("unknown target of a question: %q", ferrule.Clean(string(q.Target), ferrule.MaxWord))
+}
+
+// private reports whether others on the network cannot read what is sent to a page. A page of the
+// gateway itself may be on this machine; devices can name only those with https://, as the
+// pipeline checks.
+func private(page string) bool {
+	u, err := url.Parse(page)
+	return err == nil && u.Host != "" && (u.Scheme == "https" || u.Scheme == "http" && isLoopback(u.Host))
 }
 
 // checkForm checks every string of a form, including duplicate members, because decoders
@@ -166,6 +175,22 @@ func answerTo(q ferrule.Question, response any) (a ferrule.Answer, ok bool) {
 		a.Value, ok = encoded(r, q.Target == ferrule.Roots)
 	}
 	return a, ok
+}
+
+// decodeResponse decodes the response to a question; nil if it is none.
+func decodeResponse(q ferrule.Question, data json.RawMessage) (response any) {
+	switch q.Needs() {
+	case ferrule.Model:
+		response = new(mcp.CreateMessageWithToolsResult)
+	case ferrule.Roots:
+		response = new(mcp.ListRootsResult)
+	default:
+		response = new(mcp.ElicitResult)
+	}
+	if len(data) == 0 || json.Unmarshal(data, response) != nil {
+		return nil
+	}
+	return response
 }
 
 // encoded returns a value as JSON, if ok.

@@ -128,33 +128,10 @@ func (v *view) failed(device string, e *ferrule.Error, stateless bool) *mcp.Call
 	if rest.Content != nil {
 		rest.Content, rest.Message = nil, "" // the content has the message
 	}
-	out.Content = append(out.Content, &mcp.TextContent{Text: explain(&rest)})
+	out.Content = append(out.Content, &mcp.TextContent{Text: rest.Explain()})
 	rest.Message = e.Message
 	out.Meta = mcp.Meta{metaError: &rest}
 	return &out
-}
-
-// explain returns an error in sentences.
-func explain(e *ferrule.Error) string {
-	parts := []string{sentence(e.Message), e.Certainty(), capital(sentence(e.Hint))}
-	return strings.TrimSpace(strings.Join(parts, " "))
-}
-
-// sentence adds a full stop.
-func sentence(s string) string {
-	if s != "" && !strings.HasSuffix(s, ".") && !strings.HasSuffix(s, "?") {
-		s += "."
-	}
-	return s
-}
-
-// capital capitalizes the first letter, unless the first word may be a name.
-func capital(s string) string {
-	first, _, _ := strings.Cut(s, " ")
-	if s == "" || strings.ContainsFunc(first, func(r rune) bool { return r < 'a' || r > 'z' }) {
-		return s
-	}
-	return strings.ToUpper(s[:1]) + s[1:]
 }
 
 // advice has hints for models, for errors whose own hint is for people at a terminal,

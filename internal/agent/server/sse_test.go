@@ -230,7 +230,7 @@ func TestSSELimits(t *testing.T) {
 	f := newServer(t, nil)
 	f.parts.Config.Sessions = 2
 	limited := New(f.parts)
-	limited.http.Deadlines.Request = 300 * time.Millisecond
+	limited.http.Deadlines.Request = 2 * time.Second
 	url := serveSSE(t, limited)
 	used := openSSE(t, url, "/mcp", "")
 	used.ask(hello)

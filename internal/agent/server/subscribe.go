@@ -68,7 +68,7 @@ func (v *view) subscribable(ctx context.Context, uri string) (notify.Topic, erro
 	if err == nil && t.URI == "" && !v.server.maySubscribe(caller(ctx), t) { // a resource is left to the pipeline
 		err = noResource(uri)
 	}
-	if err == nil && t.Signal != "" {
+	if err == nil && (t.Signal != "" || t.Watch != "") {
 		_, err = v.read(ctx, uri)
 	}
 	return t, err
@@ -77,6 +77,8 @@ func (v *view) subscribable(ctx context.Context, uri string) (notify.Topic, erro
 // uriOf returns the URI by which agents of this view know a topic.
 func (v *view) uriOf(t notify.Topic) string {
 	switch {
+	case t.Watch != "":
+		return watchURI(t.Watch)
 	case t.Signal != "":
 		return signalURI(t.Device, t.Signal)
 	case t.URI == "":
@@ -94,6 +96,9 @@ func (v *view) topicOf(uri string) (notify.Topic, error) {
 			return notify.Topic{}, noResource(uri)
 		}
 		return t, nil
+	}
+	if id, ok := v.watchIn(uri); ok {
+		return notify.Topic{Watch: id}, nil
 	}
 	t := notify.Topic{Device: deviceInState(uri)}
 	if device, signal, ok := signalIn(uri); ok && v.server.live() {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/ferrulehq/ferrule/internal/agent/skills"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
@@ -59,9 +60,14 @@ func (v *view) located(uri string) (device, own string, ok bool) {
 // gatewayScheme is the scheme of the gateway's own resources.
 const gatewayScheme = "ferrule:"
 
-// isGatewayURI reports whether a URI has the scheme of the gateway, in any case.
+// isGatewayURI reports whether a URI has the scheme of the gateway or is one of its skills,
+// in any case.
 func isGatewayURI(uri string) bool {
-	return len(uri) >= len(gatewayScheme) && strings.EqualFold(uri[:len(gatewayScheme)], gatewayScheme)
+	return hasPrefixFold(uri, gatewayScheme) || hasPrefixFold(uri, skills.Root)
+}
+
+func hasPrefixFold(s, prefix string) bool {
+	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
 }
 
 // ownURI returns a device's own URI, given its escaped form. If no listed resource
