@@ -2,6 +2,7 @@ package mcphttp
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -221,13 +222,16 @@ func FuzzPosted(f *testing.F) {
 	f.Add([]byte(` [{"id":"a","method":"ping"},7]`))
 	f.Add([]byte(`[1, [{"id":"a","method":"ping"}]]`))
 	f.Add([]byte(`{"id":{"id":1},"method":5,"method":""}`))
+	f.Add([]byte(`1E700`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		p, err := parsePosted(body)
 		if err != nil {
 			return
 		}
 		var all any
-		if json.Unmarshal(body, &all) != nil {
+		exact := json.NewDecoder(bytes.NewReader(body))
+		exact.UseNumber() // 1E700 is a number, though not one of Go
+		if !json.Valid(body) || exact.Decode(&all) != nil {
 			t.Fatalf("%q was accepted", body)
 		}
 		members, batch := all.([]any)

@@ -37,30 +37,43 @@ type refusal struct {
 // Protected requires a token with a scope, and refuses pages of other sites. It does so
 // before a response can say what exists here.
 func (s *Server) Protected(needs ferrule.Scopes, next http.Handler) http.Handler {
-	next = accepted(next)
 	known := withTokenInfo(next)
-	return closing(s.Guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	// Streams stay open, and what they have on the stack is multiplied by all agents: so this is
+	// one handler that calls functions, and not a handler in a handler for each of them.
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Connection", "close") // unless it is accepted
+		if !mcphttp.Guarded(w, r, s.checkHost) {
+			return
+		}
 		if valid, open := s.openTo(r); open {
+			accept(w, r)
 			serveWhile(valid, next, w, r)
-			return
+		} else if valid, r := s.identified(w, r, needs); r != nil {
+			accept(w, r)
+			serveWhile(valid, known, w, r)
 		}
-		c, refused := s.authenticate(r, needs)
-		if refused != nil {
-			s.refuse(w, r, refused)
-			return
-		}
-		// A session belongs to its principal, whatever token it has now, and to the devices
-		// of that token: another one could reach more through the session, such as what it
-		// has subscribed to.
-		var who any = c.Who
-		reach := c.Device
-		if reach == "" {
-			reach = "of " + c.Who.Devices
-		}
-		info := &sdkauth.TokenInfo{UserID: c.Who.String() + " " + reach, Extra: map[string]any{whoExtra: who}}
-		ctx := context.WithValue(context.WithValue(r.Context(), callerKey{}, who), tokenInfoKey{}, info)
-		serveWhile(c.Valid, known, w, r.WithContext(ctx))
-	})))
+	})
+}
+
+// identified returns a request with its principal, and a context that ends when the principal is
+// no longer accepted. The request is nil if it was refused.
+func (s *Server) identified(w http.ResponseWriter, r *http.Request, needs ferrule.Scopes) (valid context.Context, known *http.Request) {
+	c, refused := s.authenticate(r, needs)
+	if refused != nil {
+		s.refuse(w, r, refused)
+		return nil, nil
+	}
+	// A session belongs to its principal, whatever token it has now, and to the devices
+	// of that token: another one could reach more through the session, such as what it
+	// has subscribed to.
+	var who any = c.Who
+	reach := c.Device
+	if reach == "" {
+		reach = "of " + c.Who.Devices
+	}
+	info := &sdkauth.TokenInfo{UserID: c.Who.String() + " " + reach, Extra: map[string]any{whoExtra: who}}
+	ctx := context.WithValue(context.WithValue(r.Context(), callerKey{}, who), tokenInfoKey{}, info)
+	return c.Valid, r.WithContext(ctx)
 }
 
 // whoExtra is the key of the principal in the SDK's TokenInfo.

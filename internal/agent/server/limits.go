@@ -28,18 +28,14 @@ func ConnContext(ctx context.Context, conn net.Conn) context.Context {
 	return mcphttp.ConnContext(ctx, conn)
 }
 
-// accepted records that a request was accepted. Its connection stays open afterwards;
-// that of any other request is closed.
-func accepted(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Del("Connection")
-		mcphttp.Accepted(r.Context())
-		next.ServeHTTP(w, r)
-	})
+// accept records that a request is accepted. Its connection stays open afterwards; that of any
+// other request is closed.
+func accept(w http.ResponseWriter, r *http.Request) {
+	w.Header().Del("Connection")
+	mcphttp.Accepted(r.Context())
 }
 
-// closing ends the connection with the response, unless accepted comes to another
-// decision.
+// closing ends the connection with the response.
 func closing(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close")
