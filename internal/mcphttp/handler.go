@@ -14,12 +14,15 @@
 package mcphttp
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"iter"
 	"log/slog"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -72,9 +75,15 @@ type Config struct {
 	// if the client did not open another: the client is probably gone. It may be nil.
 	Left func(session string)
 	// Check is called with the body of each POST before the SDK gets it. If it returns a
-	// status, the request is refused with it, and with headers that Check may add. It may be
-	// nil.
-	Check func(h http.Header, r *http.Request, body []byte) (status int, reason string)
+	// status, the request is refused with it, with an error code of JSON-RPC, and with headers
+	// that Check may add. It may be nil.
+	Check func(h http.Header, r *http.Request, body []byte) (status int, code int64, reason string)
+	// Direct answers a POST of a version without sessions. It returns false, and writes
+	// nothing, if the SDK is to answer it. It may be nil.
+	Direct func(w http.ResponseWriter, r *http.Request, body []byte) bool
+	// Prepare returns the body of a POST as the SDK is to get it, for versions with sessions. It
+	// may be nil.
+	Prepare func(body []byte) []byte
 	// Idle is how long a session without a request and without an open stream is kept.
 	Idle time.Duration
 	// Events limits what is kept for clients that reconnect.
@@ -98,6 +107,7 @@ type Handler struct {
 	owners                streamOwners
 	sse                   sseSessions
 	stateless, sessionful http.Handler
+	streams               atomic.Int64 // open, and not sessions of the SDK
 }
 
 // New returns a handler. Run must run while it serves, and Track must be a receiving
@@ -119,62 +129,127 @@ func New(config Config) *Handler {
 	return h
 }
 
-// ServeHTTP sends a request to the SDK's handler for its protocol version.
+// ServeHTTP sends a request to the SDK's handler for its protocol version. Streams stay open, and
+// what they have on the stack is multiplied by all clients: so each kind has a function of its own.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	timed := h.Deadlines.apply(w, r)
-	var request posted
-	if r.Method == http.MethodPost {
-		var ok bool
-		if request, ok = readPosted(timed, r); !ok {
-			return
+	switch {
+	case r.Method == http.MethodPost:
+		h.servePost(timed, r)
+	case r.Header.Get(VersionHeader) >= StatelessVersion:
+		h.stateless.ServeHTTP(timed, r)
+	case h.config.SSE && OpensSSE(r):
+		if h.admitted(timed, h.callerOf(r)) {
+			unbuffered(timed)
+			h.serveSSE(timed, r)
 		}
-		if h.config.Check != nil {
-			if status, reason := h.config.Check(w.Header(), r, request.body); status != 0 {
-				// As a response of JSON-RPC, it does not end the session of a client.
-				refuse(timed, status, request.id, jsonrpc.CodeInvalidRequest, reason)
-				return
-			}
-		}
+	case r.Method == http.MethodGet:
+		unbuffered(timed)
+		h.serveStream(timed, r)
+	default:
+		owner, r := h.begin(r)
+		defer owner.end()
+		h.sessionful.ServeHTTP(timed, r)
+	}
+}
+
+// unbuffered says that a proxy must not hold events back.
+func unbuffered(w http.ResponseWriter) { w.Header().Set("X-Accel-Buffering", "no") }
+
+// servePost serves a POST.
+func (h *Handler) servePost(w *deadlineWriter, r *http.Request) {
+	request := h.readPosted(w, r)
+	if request == nil {
+		return
 	}
 	if session, ok := sseMessage(r); ok && h.config.SSE {
-		h.servePosted(timed, r, session, request)
+		h.servePosted(w, r, session, request)
 		return
 	}
 	stateless := r.Header.Get(VersionHeader) >= StatelessVersion
-	sse := h.config.SSE && OpensSSE(r)
-	first := !stateless && r.Method == http.MethodPost && r.Header.Get(SessionHeader) == ""
+	first := !stateless && r.Header.Get(SessionHeader) == ""
 	if first && !request.opens() {
-		refuse(timed, http.StatusBadRequest, request.id, jsonrpc.CodeInvalidRequest, "there is no session: send initialize first, then the header "+SessionHeader+" with each request")
+		refuse(w, http.StatusBadRequest, request.id, jsonrpc.CodeInvalidRequest, "there is no session: send initialize first, then the header "+SessionHeader+" with each request")
 		return
 	}
 	listens := stateless && Listens(r)
-	if first || listens || sse {
-		caller := ""
-		if h.config.Caller != nil {
-			caller = h.config.Caller(r.Context())
-		}
-		if !h.admit(caller) {
-			w.Header().Set("Retry-After", "60")
-			http.Error(w, h.TooManySessions(), http.StatusServiceUnavailable)
+	if first || listens {
+		caller := h.callerOf(r)
+		if !h.admitted(w, caller) {
 			return
 		}
 		if listens {
 			defer h.sessions.listen(caller)()
 		}
 	}
-	w.Header().Set("X-Accel-Buffering", "no") // a proxy must not hold events back
+	unbuffered(w)
 	switch {
-	case sse:
-		h.serveSSE(timed, r)
-	case stateless && r.Method == http.MethodPost:
-		reply := &replyWriter{deadlineWriter: timed, request: request, opened: func(string) {}}
-		defer reply.finish()
-		h.stateless.ServeHTTP(reply, r)
-	case stateless:
-		h.stateless.ServeHTTP(timed, r)
-	default:
-		h.serveSession(timed, r, request)
+	case !stateless:
+		h.serveCall(w, r, request)
+	case !h.serveDirect(w, r, request.body, listens):
+		h.serveStateless(w, r, request, listens)
 	}
+}
+
+// serveStateless serves a request of a version without sessions by the SDK.
+func (h *Handler) serveStateless(w *deadlineWriter, r *http.Request, request *posted, listens bool) {
+	reply := &replyWriter{deadlineWriter: w, request: request, opened: func(string) {}}
+	defer reply.finish()
+	if listens {
+		r = r.WithContext(context.WithValue(r.Context(), streamKey{}, &Stream{reply}))
+	}
+	h.stateless.ServeHTTP(reply, r)
+}
+
+// callerOf returns who makes a request; empty if nobody in particular.
+func (h *Handler) callerOf(r *http.Request) string {
+	if h.config.Caller == nil {
+		return ""
+	}
+	return h.config.Caller(r.Context())
+}
+
+// admitted reports whether a caller may open one more session. If not, the request is refused.
+func (h *Handler) admitted(w *deadlineWriter, caller string) bool {
+	if h.admit(caller) {
+		return true
+	}
+	w.Header().Set("Retry-After", "60")
+	http.Error(w, h.TooManySessions(), http.StatusServiceUnavailable)
+	return false
+}
+
+// readPosted reads, checks and prepares the body of a POST. It returns nil if the request was
+// refused.
+func (h *Handler) readPosted(w *deadlineWriter, r *http.Request) *posted {
+	request, ok := readPosted(w, r)
+	if !ok {
+		return nil
+	}
+	if h.config.Check != nil {
+		if status, code, reason := h.config.Check(w.Header(), r, request.body); status != 0 {
+			// As a response of JSON-RPC, it does not end the session of a client.
+			refuse(w, status, request.id, code, reason)
+			return nil
+		}
+	}
+	if h.config.Prepare != nil && !request.batch && r.Header.Get(VersionHeader) < StatelessVersion {
+		request.body = h.config.Prepare(request.body)
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(request.body)), int64(len(request.body))
+	}
+	return &request
+}
+
+// serveDirect answers a request without the SDK, if it can be.
+func (h *Handler) serveDirect(w *deadlineWriter, r *http.Request, body []byte, listens bool) bool {
+	if h.config.Direct == nil {
+		return false
+	}
+	if listens {
+		h.streams.Add(1)
+		defer h.streams.Add(-1)
+	}
+	return h.config.Direct(w, r, body)
 }
 
 // Listens reports whether a request opens a stream of notifications, which lasts until

@@ -55,12 +55,13 @@ const (
 // Errors of the SDK in plain text become JSON-RPC errors.
 type replyWriter struct {
 	*deadlineWriter
-	request posted
+	request *posted
 	opened  func(id string) // called once, with the ID of the first event
 
 	mu         sync.Mutex
-	identified bool // opened was called
-	decided    bool // the header is sent, or is about to be
+	rewrite    func(message []byte) []byte // changes the first message; nil if nothing does
+	identified bool                        // opened was called
+	decided    bool                        // the header is sent, or is about to be
 	held       []byte
 	timer      *time.Timer
 	waiting    *time.Timer
@@ -102,6 +103,16 @@ func (w *replyWriter) Write(p []byte) (int, error) {
 		return len(p), nil
 	}
 	w.identify(p)
+	if w.rewrite != nil {
+		if other := w.rewritten(p); !bytes.Equal(other, p) {
+			w.decided = true
+			if _, err := w.deadlineWriter.Write(other); err != nil {
+				return 0, err
+			}
+			w.commentLater()
+			return len(p), nil
+		}
+	}
 	if w.decided {
 		return w.deadlineWriter.Write(p)
 	}

@@ -159,7 +159,7 @@ func (s *sseSession) keepAlive(ctx context.Context, use *sessionUse) {
 }
 
 // servePosted hands a message to its session.
-func (h *Handler) servePosted(w *deadlineWriter, r *http.Request, id string, request posted) {
+func (h *Handler) servePosted(w *deadlineWriter, r *http.Request, id string, request *posted) {
 	fail := func(status int, reason string) { refuse(w, status, request.id, jsonrpc.CodeInvalidRequest, reason) }
 	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != jsonType {
 		fail(http.StatusUnsupportedMediaType, "Content-Type must be "+jsonType)

@@ -24,9 +24,12 @@ type streamOwners struct {
 }
 
 type streamOwner struct {
-	stream string             // with its session; empty if there is none yet
-	leave  context.CancelFunc // ends the request
-	ended  chan struct{}      // closed when the request has ended
+	handler *Handler
+	session string
+	use     *sessionUse        // nil if there is no such session
+	stream  string             // with its session; empty if there is none yet
+	leave   context.CancelFunc // ends the request
+	ended   chan struct{}      // closed when the request has ended
 }
 
 func newStreamOwners() streamOwners {
@@ -85,41 +88,54 @@ func (s *streamOwners) takeOver(ctx context.Context, owner *streamOwner) {
 	}
 }
 
-// serveSession serves a request of a version with sessions. A client that disconnects
-// does not cancel its call: it may reconnect.
-func (h *Handler) serveSession(w *deadlineWriter, r *http.Request, request posted) {
+// begin records a request of a session. The caller must call end of its owner.
+func (h *Handler) begin(r *http.Request) (*streamOwner, *http.Request) {
 	session := r.Header.Get(SessionHeader)
-	if h.events.hasSession(session) { // the header may name any session
-		defer h.sessions.begin(session).end()
-	}
 	ctx, leave := context.WithCancel(r.Context())
-	defer leave()
-	r = r.WithContext(ctx)
-	owner := &streamOwner{leave: leave, ended: make(chan struct{})}
-	defer h.owners.remove(owner)
-	switch r.Method {
-	case http.MethodGet:
-		defer h.sessions.open(session, h.config.Left)()
-		h.serveStream(w, r, session, owner)
-	case http.MethodPost:
-		reply := &replyWriter{deadlineWriter: w, request: request, opened: func(event string) {
-			h.owners.add(owner, cmp.Or(session, w.Header().Get(SessionHeader)), event)
-		}}
-		defer reply.finish()
-		h.sessionful.ServeHTTP(reply, r)
-	default:
-		h.sessionful.ServeHTTP(w, r)
+	owner := &streamOwner{handler: h, session: session, leave: leave, ended: make(chan struct{})}
+	if h.events.hasSession(session) { // the header may name any session
+		owner.use = h.sessions.begin(session)
 	}
+	return owner, r.WithContext(ctx)
+}
+
+// end records that a request has ended.
+func (o *streamOwner) end() {
+	o.handler.owners.remove(o)
+	o.leave()
+	o.use.end()
+}
+
+// serveCall serves a POST of a version with sessions. A client that disconnects does not cancel
+// its call: it may reconnect.
+func (h *Handler) serveCall(w *deadlineWriter, r *http.Request, request *posted) {
+	owner, r := h.begin(r)
+	defer owner.end()
+	reply := &replyWriter{deadlineWriter: w, request: request, opened: func(event string) {
+		h.owners.add(owner, cmp.Or(owner.session, w.Header().Get(SessionHeader)), event)
+	}}
+	defer reply.finish()
+	h.sessionful.ServeHTTP(reply, r)
 }
 
 // serveStream serves a GET: a client resumes a stream, or opens the one of notifications.
-func (h *Handler) serveStream(w *deadlineWriter, r *http.Request, session string, owner *streamOwner) {
+func (h *Handler) serveStream(w *deadlineWriter, r *http.Request) {
+	owner, r := h.begin(r)
+	defer owner.end()
+	defer h.sessions.open(owner.session, h.config.Left)()
 	event := r.Header.Get(eventHeader)
-	h.owners.add(owner, session, event)
-	if event == "" {
-		h.openStream(w, r, session)
+	h.owners.add(owner, owner.session, event)
+	if event != "" {
+		h.resume(w, r, owner, event)
 		return
 	}
+	stream := h.newStream(w, r, owner.session)
+	h.sessionful.ServeHTTP(stream, r)
+	h.events.sent(owner.session, stream.last)
+}
+
+// resume continues a stream after an event.
+func (h *Handler) resume(w *deadlineWriter, r *http.Request, owner *streamOwner, event string) {
 	first := &streamWriter{deadlineWriter: w, resumes: true}
 	h.sessionful.ServeHTTP(first, r)
 	if first.conflict {
@@ -127,8 +143,8 @@ func (h *Handler) serveStream(w *deadlineWriter, r *http.Request, session string
 		first = &streamWriter{deadlineWriter: w}
 		h.sessionful.ServeHTTP(first, r)
 	}
-	h.events.sent(session, first.last)
-	if !first.begun && streamOf(event) != "" && r.Context().Err() == nil && h.events.hasSession(session) {
+	h.events.sent(owner.session, first.last)
+	if !first.begun && streamOf(event) != "" && r.Context().Err() == nil && h.events.hasSession(owner.session) {
 		// The client has the whole stream. To an empty one it would reconnect; this status
 		// tells it not to.
 		w.Header().Del("Content-Type")
@@ -136,9 +152,9 @@ func (h *Handler) serveStream(w *deadlineWriter, r *http.Request, session string
 	}
 }
 
-// openStream opens the stream of notifications. A client that does not say what it has
-// seen gets what nobody was sent yet: what it was sent before is not repeated.
-func (h *Handler) openStream(w *deadlineWriter, r *http.Request, session string) {
+// newStream returns the stream of notifications, and makes the request continue after the last
+// event that was sent: a client that does not say what it has seen gets what nobody was sent yet.
+func (h *Handler) newStream(w *deadlineWriter, r *http.Request, session string) *streamWriter {
 	stream := &streamWriter{deadlineWriter: w}
 	if last, ok := h.events.lastSent(session); ok {
 		r.Header = r.Header.Clone()
@@ -147,8 +163,7 @@ func (h *Handler) openStream(w *deadlineWriter, r *http.Request, session string)
 			stream.opening = fmt.Appendf(nil, "retry: %d\n%s%s\n%s\n\n", reconnectDelay.Milliseconds(), openingEvent, last, eventData)
 		}
 	}
-	h.sessionful.ServeHTTP(stream, r)
-	h.events.sent(session, stream.last)
+	return stream
 }
 
 // streamWriter answers a GET.

@@ -23,12 +23,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"os"
 	"regexp"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
 	"github.com/ferrulehq/ferrule/internal/agent/catalog"
 	"github.com/ferrulehq/ferrule/internal/agent/notify"
@@ -156,7 +159,7 @@ func New(p Parts) *Server {
 	s.stop, s.halt = context.WithCancel(context.Background())
 	s.http = mcphttp.New(mcphttp.Config{
 		Server: s.serverFor, Servers: s.servers, MaxSessions: p.Config.Sessions, Idle: p.Config.Idle,
-		Left: s.sessionLeft, Check: s.stepUp,
+		Left: s.sessionLeft, Check: s.check,
 		Caller: agentName, MaxPerCaller: p.Config.SessionsPerAgent,
 		Events: eventLimits, AnyHost: true, SSE: true, Log: s.sdkLog, // Guard checks the host
 	})
@@ -202,6 +205,12 @@ func (s *Server) changed() {
 		v.listsChanged()
 	}
 	s.notifier.DevicesChanged()
+}
+
+// check refuses a request that needs a token with more scopes.
+func (s *Server) check(h http.Header, r *http.Request, body []byte) (status int, code int64, reason string) {
+	status, reason = s.stepUp(h, r, body)
+	return status, jsonrpc.CodeInvalidRequest, reason
 }
 
 // PolicyChanged notifies agents after the policy was replaced, and ends subscriptions to
