@@ -25,6 +25,7 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 				result, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprintf("the gateway failed at this request: %v", r)}
 			}
 		}()
+		withParams(req)
 		ctx = ofToken(ctx, req)
 		ctx = context.WithValue(context.WithValue(ctx, clientKey{}, clientOf(req)), httpSessionKey{}, req.GetSession())
 		if _, opens := req.(*mcp.ServerRequest[*mcp.InitializeParams]); !opens {
@@ -75,6 +76,7 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 			v.heard(ctx, req)
 			see := v.server.seenBy(ctx)
 			result.Instructions, result.ServerInfo = v.instructions(see), v.serverInfo(see)
+			result.Capabilities = withoutSkills(result.Capabilities)
 			v.logClient(ctx, req, result.ProtocolVersion)
 		case *mcp.DiscoverResult:
 			see := v.server.seenBy(ctx)
@@ -89,12 +91,27 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
+// withParams adds parameters to a request without any. The SDK does so for its own methods, and
+// fails to read the _meta of those of others.
+func withParams(req mcp.Request) {
+	switch req := req.(type) {
+	case *mcp.ServerRequest[*listSkillsParams]:
+		if req.Params == nil {
+			req.Params = new(listSkillsParams)
+		}
+	case *mcp.ServerRequest[*skillParams]:
+		if req.Params == nil {
+			req.Params = new(skillParams)
+		}
+	}
+}
+
 // initializedAgain answers an initialize in a session that has begun. The SDK takes it for an
 // error, but some clients send it to ask what the server can do, such as Home Assistant.
 func (v *view) initializedAgain(ctx context.Context, first *mcp.InitializeParams) *mcp.InitializeResult {
 	see := v.server.seenBy(ctx)
 	return &mcp.InitializeResult{
-		ProtocolVersion: mcphttp.Agreed(first.ProtocolVersion), Capabilities: v.capabilities, Instructions: v.instructions(see), ServerInfo: v.serverInfo(see),
+		ProtocolVersion: mcphttp.Agreed(first.ProtocolVersion), Capabilities: withoutSkills(v.capabilities), Instructions: v.instructions(see), ServerInfo: v.serverInfo(see),
 	}
 }
 
@@ -113,7 +130,8 @@ func ofToken(ctx context.Context, req mcp.Request) context.Context {
 func looks(req mcp.Request) bool {
 	switch req.(type) {
 	case *mcp.ListToolsRequest, *mcp.CallToolRequest, *mcp.ReadResourceRequest, *mcp.ListResourcesRequest, *mcp.ListResourceTemplatesRequest,
-		*mcp.SubscribeRequest, *mcp.SubscriptionsListenRequest, *mcp.GetPromptRequest, *mcp.ListPromptsRequest, *mcp.CompleteRequest:
+		*mcp.SubscribeRequest, *mcp.SubscriptionsListenRequest, *mcp.GetPromptRequest, *mcp.ListPromptsRequest, *mcp.CompleteRequest,
+		*mcp.ServerRequest[*listSkillsParams], *mcp.ServerRequest[*skillParams]:
 		return true
 	}
 	return false

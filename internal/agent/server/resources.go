@@ -60,6 +60,9 @@ func (v *view) templates(see catalog.View) []*mcp.ResourceTemplate {
 	if v.server.measures() {
 		all = append(all, signalTemplate)
 	}
+	if v.watches() {
+		all = append(all, watchTemplate)
+	}
 	if v.device == "" {
 		all = append(all, anyTemplate)
 	}
@@ -107,11 +110,22 @@ func (v *view) listResources(ctx context.Context, req *mcp.ListResourcesRequest)
 		listed = append(listed, dev.ID)
 	}
 	v.server.updateSignals(ctx, listed...)
-	page, next, err := paged(v.resources(see), func(r *mcp.Resource) string { return r.URI }, cursor, pageBytes(ctx))
+	page, next, err := paged(v.listedResources(ctx, see), func(r *mcp.Resource) string { return r.URI }, cursor, pageBytes(ctx))
 	if err != nil {
 		return nil, err
 	}
 	return &mcp.ListResourcesResult{Resources: page, NextCursor: next, Cacheable: uncached}, nil
+}
+
+// listedResources returns the resources in the list, sorted by URI: those of skills, too, in
+// versions that have skills.
+func (v *view) listedResources(ctx context.Context, see catalog.View) []*mcp.Resource {
+	all := v.resources(see)
+	if hasSkills(ctx) == nil {
+		all = append(all, v.skillResources(see)...)
+	}
+	slices.SortStableFunc(all, func(a, b *mcp.Resource) int { return strings.Compare(a.URI, b.URI) })
+	return all
 }
 
 // resources returns the resources of the first devices, with their signals, sorted by
@@ -176,6 +190,11 @@ func (v *view) readResource(ctx context.Context, req *mcp.ReadResourceRequest) (
 	out := readResults.of(req.ProtocolVersion() >= mcphttp.StatelessVersion)
 	if p := v.panel(uri); p != nil {
 		out.Contents = []*mcp.ResourceContents{{URI: uri, MIMEType: uiType, Text: p.HTML, Meta: panelMeta}}
+		out.Cacheable = uncached
+		return &out, nil
+	}
+	if text, ok := v.skillText(v.server.seenBy(ctx), uri); ok {
+		out.Contents = []*mcp.ResourceContents{{URI: uri, MIMEType: markdownType, Text: text}}
 		out.Cacheable = uncached
 		return &out, nil
 	}
@@ -258,6 +277,9 @@ func (v *view) callError(err error) error {
 
 // read reads one of the gateway's own resources.
 func (v *view) read(ctx context.Context, uri string) (json.RawMessage, error) {
+	if id, ok := v.watchIn(uri); ok {
+		return v.readTool(ctx, uri, ferrule.GatewayID, listWatchesTool, map[string]any{"watch": id})
+	}
 	path, ok := strings.CutPrefix(uri, devicesURI)
 	if !ok {
 		return nil, noResource(uri)

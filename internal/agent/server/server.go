@@ -138,6 +138,8 @@ type Server struct {
 	halt  context.CancelFunc
 	calls sync.WaitGroup
 
+	skills skillCache
+
 	mu    sync.Mutex
 	views map[string]*view // by device ID; empty for the whole fleet
 }
