@@ -12,6 +12,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/ferrulehq/ferrule/internal/agent/tasks"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/mcphttp"
 )
@@ -29,7 +30,7 @@ import (
 // other request with a state starts nothing: the device is called once.
 const (
 	maxQuestions = 16                    // open at the same time in one call
-	gatherTime   = 20 * time.Millisecond // for questions that a device asks together
+	gatherTime   = 50 * time.Millisecond // for questions that a device asks together
 )
 
 // callRequest is a request that becomes a call.
@@ -46,8 +47,9 @@ type inputs struct {
 }
 
 // call makes a call for an agent, and reports its progress. It returns a result, or
-// inputs, or an error.
-func (v *view) call(ctx context.Context, req callRequest, state string, answers mcp.InputResponseMap, call *ferrule.Call) (*ferrule.Result, *inputs, error) {
+// inputs, or an error, which is *becameTask if the call goes on as a task. The plan is nil
+// if it must not.
+func (v *view) call(ctx context.Context, req callRequest, state string, answers mcp.InputResponseMap, call *ferrule.Call, plan *taskPlan) (*ferrule.Result, *inputs, error) {
 	session, _ := req.GetSession().(*mcp.ServerSession)
 	params, _ := req.GetParams().(mcp.RequestParams)
 	report := v.server.newReporter(ctx, session, params.GetProgressToken())
@@ -56,7 +58,7 @@ func (v *view) call(ctx context.Context, req callRequest, state string, answers 
 		result, err := v.callWithin(ctx, report, call, limit)
 		return result, nil, withoutNeeds(err)
 	}
-	call.Askable = askable(req.ClientCapabilities())
+	call.Askable = askable(clientCan(ctx, req))
 	if req.ProtocolVersion() < mcphttp.StatelessVersion {
 		call.Progress = report.report
 		over := make(chan struct{})
@@ -68,18 +70,21 @@ func (v *view) call(ctx context.Context, req callRequest, state string, answers 
 		return result, nil, withoutNeeds(err)
 	}
 	switch {
-	case state == "" && call.Askable == nil:
+	case state == "" && call.Askable == nil && plan == nil:
 		result, err := v.callOnly(ctx, report, call)
 		return result, nil, err
 	case state == "":
-		return v.start(ctx, report, answers, call).wait(ctx, report)
+		if plan != nil {
+			call.ID = v.server.newCallID() // the record of the task has it
+		}
+		return v.start(ctx, report, answers, call).wait(ctx, report, plan)
 	}
 	c := v.server.pending.take(state, v.subjectOf(call), call.Args)
 	if c == nil {
 		return nil, nil, errState
 	}
 	c.answer(answers)
-	return c.wait(ctx, report)
+	return c.wait(ctx, report, plan)
 }
 
 // callOnly makes a call for a stateless agent that cannot be asked anything: the call
@@ -140,6 +145,8 @@ func asker(ctx context.Context, session *mcp.ServerSession, can []ferrule.AskTar
 // it.
 type pendingCall struct {
 	view    *view
+	call    *ferrule.Call // the pipeline changes it until the end
+	id      string        // of the call in the journal; empty if the pipeline chooses it
 	subject requestSubject
 	args    json.RawMessage
 	can     []ferrule.AskTarget
@@ -155,6 +162,11 @@ type pendingCall struct {
 	given  mcp.InputResponseMap     // answers that came before the questions, by name
 	open   map[string]*openQuestion // by name
 	needs  []ferrule.AskTarget      // who should have been asked and cannot be
+	doing  string                   // the last message of its progress
+	job    *ferrule.Job             // that the device runs by itself; nil without one
+	task   *tasks.Running           // nil unless it has become a task
+
+	becameTask chan struct{} // closed when task is set
 
 	// Guarded by the mutex of pendingCalls.
 	state string
@@ -170,25 +182,41 @@ type openQuestion struct {
 
 // start begins a call.
 func (v *view) start(ctx context.Context, report *reporter, given mcp.InputResponseMap, call *ferrule.Call) *pendingCall {
-	c := &pendingCall{
-		view: v, subject: v.subjectOf(call), args: call.Args, can: call.Askable, given: given, report: report,
+	c, run := v.newPending(ctx, report, given, call)
+	go run()
+	return c
+}
+
+// newPending returns a call that begins when run is called. Run returns when it has ended.
+func (v *view) newPending(ctx context.Context, report *reporter, given mcp.InputResponseMap, call *ferrule.Call) (c *pendingCall, run func()) {
+	c = &pendingCall{
+		view: v, call: call, id: call.ID, subject: v.subjectOf(call), args: call.Args, can: call.Askable, given: given, report: report,
 		asked: make(chan struct{}, 1), over: make(chan struct{}), open: make(map[string]*openQuestion),
+		becameTask: make(chan struct{}),
 	}
 	ctx, c.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	call.Progress, call.Ask = c.progress, c.ask
-	go func() {
+	if call.ID != "" {
+		call.Began = c.began
+	}
+	return c, func() {
 		defer close(c.over)
 		defer c.cancel(nil)
 		c.result, c.err = v.server.handle(ctx, call)
 		v.server.pending.forget(c)
-	}()
-	return c
+	}
 }
 
-// progress reports progress to the agent, if a request of it waits.
+// progress reports progress to the agent, if a request of it waits, or to its task.
 func (c *pendingCall) progress(p ferrule.Progress) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if p.Log == nil {
+		c.doing = progressText(c.subject.device, p)
+		if c.task != nil {
+			c.task.Report(c.doing)
+		}
+	}
 	if c.report != nil {
 		c.report.report(p)
 	}
@@ -200,28 +228,42 @@ var errLeft = errors.New("the agent was asked something and did not come back wi
 // ask asks a question and waits for the answer. If the agent does not come back, the
 // call is cancelled a moment before its deadline.
 func (c *pendingCall) ask(ctx context.Context, q ferrule.Question) (ferrule.Answer, error) {
+	left := time.Hour
+	if end, ok := ctx.Deadline(); ok {
+		left = time.Until(end)
+		left -= min(time.Second, left/20)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, left, errLeft)
+	defer cancel()
+	answer, err := c.askBefore(ctx, q)
+	if context.Cause(ctx) == errLeft {
+		c.cancel(errLeft)
+	}
+	return answer, err
+}
+
+// askBefore asks a question and waits for the answer until ctx ends: in the next request, or
+// in the task that the call has become.
+func (c *pendingCall) askBefore(ctx context.Context, q ferrule.Question) (ferrule.Answer, error) {
 	question, name, err := c.add(q)
 	if err != nil {
 		return ferrule.Answer{}, err
 	}
-	defer c.remove(name, question)
-	timeout := time.NewTimer(time.Hour)
-	defer timeout.Stop()
-	if end, ok := ctx.Deadline(); ok {
-		left := time.Until(end)
-		timeout.Reset(left - min(time.Second, left/20))
-	}
 	select {
 	case answer := <-question.answer:
 		return answer, nil
-	case <-timeout.C:
-		c.cancel(errLeft)
-		return ferrule.Answer{}, errLeft
+	case <-c.becameTask:
+		if c.remove(name, question) {
+			return c.task.Ask(ctx, q)
+		}
+		return <-question.answer, nil
 	case <-ctx.Done():
-		return ferrule.Answer{}, context.Cause(ctx)
+		err = context.Cause(ctx)
 	case <-c.over:
-		return ferrule.Answer{}, errors.New("the call has ended")
+		err = errors.New("the call has ended")
 	}
+	c.remove(name, question)
+	return ferrule.Answer{}, err
 }
 
 // add adds a question under a unique name. Its answer may be there already.
@@ -263,13 +305,15 @@ func (c *pendingCall) wake() {
 	}
 }
 
-// remove withdraws a question.
-func (c *pendingCall) remove(name string, question *openQuestion) {
+// remove withdraws a question. It reports whether the question was open.
+func (c *pendingCall) remove(name string, question *openQuestion) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.open[name] == question {
+	open := c.open[name] == question
+	if open {
 		delete(c.open, name)
 	}
+	return open
 }
 
 // answer answers open questions. Questions without a valid answer are asked again;
@@ -288,9 +332,15 @@ func (c *pendingCall) answer(responses mcp.InputResponseMap) {
 	}
 }
 
-// wait waits for the result, or for questions. If the agent cancels its request
-// meanwhile, the call is cancelled.
-func (c *pendingCall) wait(ctx context.Context, report *reporter) (*ferrule.Result, *inputs, error) {
+// wait waits for the result, or for questions, or until it is time to become a task. If the
+// agent cancels its request meanwhile, the call is cancelled.
+func (c *pendingCall) wait(ctx context.Context, report *reporter, plan *taskPlan) (*ferrule.Result, *inputs, error) {
+	var slow <-chan time.Time
+	if plan != nil {
+		timer := time.NewTimer(plan.after)
+		defer timer.Stop()
+		slow = timer.C
+	}
 	c.attach(report)
 	defer c.attach(nil)
 	stop := context.AfterFunc(ctx, func() { c.cancel(context.Cause(ctx)) })
@@ -299,7 +349,19 @@ func (c *pendingCall) wait(ctx context.Context, report *reporter) (*ferrule.Resu
 		select {
 		case <-c.over:
 			return c.result, nil, c.failure()
+		case <-slow:
+			if task := c.promote(ctx, plan); task != nil {
+				return nil, nil, &becameTask{task}
+			}
+			plan = nil
+			continue
 		case <-c.asked:
+		}
+		if plan != nil && plan.asks {
+			if task := c.promote(ctx, plan); task != nil {
+				return nil, nil, &becameTask{task}
+			}
+			plan, slow = nil, nil
 		}
 		select {
 		case <-c.over:

@@ -169,7 +169,7 @@ func TestStillRunning(t *testing.T) {
 				t.Errorf("it took %v", took)
 			}
 			var texts []string
-			for _, c := range result.Content {
+			for _, c := range result.(*mcp.CallToolResult).Content {
 				texts = append(texts, c.(*mcp.TextContent).Text)
 			}
 			return strings.Join(texts, " | ")

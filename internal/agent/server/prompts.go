@@ -81,7 +81,7 @@ func (v *view) getPrompt(ctx context.Context, req *mcp.GetPromptRequest) (*mcp.G
 		}
 	}
 	call := &ferrule.Call{Principal: caller(ctx), Device: device, Operation: ferrule.GetPrompt, Tool: prompt, Args: args}
-	result, open, err := v.call(ctx, req, req.Params.RequestState, req.Params.InputResponses, call)
+	result, open, err := v.call(ctx, req, req.Params.RequestState, req.Params.InputResponses, call, nil)
 	if err != nil {
 		return nil, v.callError(err)
 	}

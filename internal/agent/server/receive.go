@@ -19,26 +19,15 @@ import (
 // leaves the rest to the SDK.
 func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (result mcp.Result, err error) {
-		defer func() {
-			if r := recover(); r != nil {
-				v.server.parts.Log.Error("request panicked\n"+string(debug.Stack()), "err", r, "method", method)
-				result, err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprintf("the gateway failed at this request: %v", r)}
-			}
-		}()
-		withParams(req)
-		ctx = ofToken(ctx, req)
-		ctx = context.WithValue(context.WithValue(ctx, clientKey{}, clientOf(req)), httpSessionKey{}, req.GetSession())
-		if _, opens := req.(*mcp.ServerRequest[*mcp.InitializeParams]); !opens {
-			v.heard(ctx, req)
-		}
-		if ready := v.server.parts.Ready; ready != nil && looks(req) {
-			ready(ctx, client(ctx))
-		}
+		defer v.recoverRequest(method, &result, &err)
+		ctx = v.begin(ctx, req)
 		switch req := req.(type) {
 		case *mcp.CallToolRequest:
-			return answer(v.callTool(withParent(ctx, req.Params.Meta, req.Extra), req))
+			return v.callTool(withParent(ctx, req.Params.Meta, req.Extra), req)
+		case *taskRequest:
+			return v.receiveTask(ctx, method, req)
 		case *mcp.ListToolsRequest:
-			return answer(v.listTools(ctx, req))
+			return v.withTaskSupport(ctx, req)
 		case *mcp.ReadResourceRequest:
 			return answer(v.readResource(withParent(ctx, req.Params.Meta, req.Extra), req))
 		case *mcp.ListResourcesRequest:
@@ -54,7 +43,7 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 			v.group.Unsubscribe(req.Session, req.Params.URI)
 			return emptyResult{}, nil
 		case *mcp.SubscriptionsListenRequest:
-			return v.group.Listen(ctx, caller(ctx), req, v.subscribable, func(ctx context.Context) (mcp.Result, error) { return next(ctx, method, req) })
+			return v.listen(ctx, req, func(ctx context.Context) (mcp.Result, error) { return next(ctx, method, req) })
 		case *mcp.GetPromptRequest:
 			return answer(v.getPrompt(withParent(ctx, req.Params.Meta, req.Extra), req))
 		case *mcp.ListPromptsRequest:
@@ -66,18 +55,22 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 				req.Params.ProtocolVersion = mcphttp.SessionVersion // the SDK agrees on it, but does not remember
 			}
 			if first := req.Session.InitializeParams(); first != nil {
-				return v.initializedAgain(ctx, first), nil
+				return withOldTasks(v.speaksOldTasks(req), first, v.initializedAgain(ctx, first)), nil
 			}
 		}
 		result, err = next(ctx, method, req)
 		switch result := result.(type) {
 		case *mcp.InitializeResult:
+			result.Capabilities = withoutTasks(result.Capabilities)
 			ctx = context.WithValue(ctx, clientKey{}, clientOf(req)) // the session knows its client now
 			v.heard(ctx, req)
 			see := v.server.seenBy(ctx)
 			result.Instructions, result.ServerInfo = v.instructions(see), v.serverInfo(see)
 			result.Capabilities = withoutSkills(result.Capabilities)
 			v.logClient(ctx, req, result.ProtocolVersion)
+			if req, ok := req.(*mcp.ServerRequest[*mcp.InitializeParams]); ok {
+				return withOldTasks(v.server.parts.Tasks != nil, req.Params, result), err
+			}
 		case *mcp.DiscoverResult:
 			see := v.server.seenBy(ctx)
 			result.Instructions = v.instructions(see)
@@ -91,10 +84,37 @@ func (v *view) receive(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
+// begin returns the context of a request, with who makes it. It waits until the answer can be
+// complete.
+func (v *view) begin(ctx context.Context, req mcp.Request) context.Context {
+	withParams(req)
+	ctx = ofToken(ctx, req)
+	ctx = context.WithValue(context.WithValue(ctx, clientKey{}, clientOf(req)), httpSessionKey{}, req.GetSession())
+	if _, opens := req.(*mcp.ServerRequest[*mcp.InitializeParams]); !opens {
+		v.heard(ctx, req)
+	}
+	if ready := v.server.parts.Ready; ready != nil && looks(req) {
+		ready(ctx, client(ctx))
+	}
+	return ctx
+}
+
+// recoverRequest makes an error of a panic.
+func (v *view) recoverRequest(method string, result *mcp.Result, err *error) {
+	if r := recover(); r != nil {
+		v.server.parts.Log.Error("request panicked\n"+string(debug.Stack()), "err", r, "method", method)
+		*result, *err = nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprintf("the gateway failed at this request: %v", r)}
+	}
+}
+
 // withParams adds parameters to a request without any. The SDK does so for its own methods, and
 // fails to read the _meta of those of others.
 func withParams(req mcp.Request) {
 	switch req := req.(type) {
+	case *taskRequest:
+		if req.Params == nil {
+			req.Params = new(taskParams)
+		}
 	case *mcp.ServerRequest[*listSkillsParams]:
 		if req.Params == nil {
 			req.Params = new(listSkillsParams)
@@ -111,7 +131,7 @@ func withParams(req mcp.Request) {
 func (v *view) initializedAgain(ctx context.Context, first *mcp.InitializeParams) *mcp.InitializeResult {
 	see := v.server.seenBy(ctx)
 	return &mcp.InitializeResult{
-		ProtocolVersion: mcphttp.Agreed(first.ProtocolVersion), Capabilities: withoutSkills(v.capabilities), Instructions: v.instructions(see), ServerInfo: v.serverInfo(see),
+		ProtocolVersion: mcphttp.Agreed(first.ProtocolVersion), Capabilities: withoutSkills(withoutTasks(v.capabilities)), Instructions: v.instructions(see), ServerInfo: v.serverInfo(see),
 	}
 }
 

@@ -213,7 +213,7 @@ func (v *view) readDevice(ctx context.Context, req *mcp.ReadResourceRequest, uri
 		return nil, noResource(uri)
 	}
 	call := &ferrule.Call{Principal: caller(ctx), Device: device, Operation: ferrule.ReadResource, Tool: own}
-	result, open, err := v.call(ctx, req, req.Params.RequestState, req.Params.InputResponses, call)
+	result, open, err := v.call(ctx, req, req.Params.RequestState, req.Params.InputResponses, call, nil)
 	if err != nil {
 		return nil, v.readError(uri, err)
 	}

@@ -3,6 +3,8 @@
 //
 //	POST /mcp ─▶ Guard, token ─▶ mcphttp ─▶ SDK ─▶ view.receive
 //	                                                 ├ tools/call ──────▶ catalog ─▶ pipeline
+//	                                                 │  └ slow ─────────▶ tasks
+//	                                                 ├ tasks/… ─────────▶ tasks
 //	                                                 ├ tools/list ──────▶ catalog
 //	                                                 ├ resources, prompts, completion
 //	                                                 └ subscriptions ───▶ notify
@@ -13,7 +15,8 @@
 // panics at input it does not accept: a receiving middleware answers all requests that
 // concern devices.
 //
-// A device may ask the caller something during a call: input.go describes how.
+// A device may ask the caller something during a call: input.go describes how. A call may
+// outlive its request: tasks.go describes how.
 //
 // A panic becomes the error of the request that caused it.
 package server
@@ -23,7 +26,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"net/netip"
 	"os"
 	"regexp"
@@ -31,10 +33,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
-
 	"github.com/ferrulehq/ferrule/internal/agent/catalog"
 	"github.com/ferrulehq/ferrule/internal/agent/notify"
+	"github.com/ferrulehq/ferrule/internal/agent/tasks"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/guard/identity"
 	"github.com/ferrulehq/ferrule/internal/mcphttp"
@@ -74,15 +75,19 @@ func (c Config) Check() error {
 		return fmt.Errorf("idle: must be greater than 0, got %v", c.Idle)
 	}
 	for _, host := range c.Hosts {
-		if !hostname.MatchString(host) {
+		if len(host) > maxHostname || !hostname.MatchString(host) {
 			return fmt.Errorf("hosts: must be names such as ferrule.example.com, without a port, got %q", ferrule.MaskURL(host))
 		}
 	}
 	return nil
 }
 
-// hostname matches a DNS name or an IPv4 address.
-var hostname = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$`)
+// hostname matches a DNS name or an IPv4 address of any length: a limit in the pattern would
+// take the start of the program 2 ms.
+var hostname = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$`)
+
+// maxHostname is the length of the longest DNS name.
+const maxHostname = 253
 
 // Sampler reports what devices measure.
 type Sampler = notify.Sampler
@@ -111,6 +116,8 @@ type Parts struct {
 	// SessionEnded is called with the Session of calls whose agent is gone, perhaps more
 	// than once; it may be nil.
 	SessionEnded func(session string)
+	// Tasks keep calls that outlive their requests; nil if calls do not.
+	Tasks *tasks.Tasks
 	// Panels are the gateway's own views.
 	Panels []Panel
 	// Ready waits until the catalog has what an agent sees; nil if it always has.
@@ -121,18 +128,19 @@ type Parts struct {
 
 // Server serves agents.
 type Server struct {
-	parts    Parts
-	sdkLog   *slog.Logger
-	http     *mcphttp.Handler
-	notifier *notify.Notifier
-	signals  *signalNames
-	pending  pendingCalls
-	running  runningCalls
-	wrong    *ratelimit.Keyed[netip.Prefix] // wrong tokens
-	sessions sessions
-	agents   agents
-	hosts    atomic.Pointer[[]string]
-	hostname string // of this machine; empty if it is not known
+	parts     Parts
+	sdkLog    *slog.Logger
+	http      *mcphttp.Handler
+	notifier  *notify.Notifier
+	signals   *signalNames
+	pending   pendingCalls
+	running   runningCalls
+	taskCalls atomic.Uint64
+	wrong     *ratelimit.Keyed[netip.Prefix] // wrong tokens
+	sessions  sessions
+	agents    agents
+	hosts     atomic.Pointer[[]string]
+	hostname  string // of this machine; empty if it is not known
 
 	stop  context.Context // ends the calls under way
 	halt  context.CancelFunc
@@ -161,7 +169,7 @@ func New(p Parts) *Server {
 	s.stop, s.halt = context.WithCancel(context.Background())
 	s.http = mcphttp.New(mcphttp.Config{
 		Server: s.serverFor, Servers: s.servers, MaxSessions: p.Config.Sessions, Idle: p.Config.Idle,
-		Left: s.sessionLeft, Check: s.check,
+		Left: s.sessionLeft, Check: s.check, Prepare: withDropped,
 		Caller: agentName, MaxPerCaller: p.Config.SessionsPerAgent,
 		Events: eventLimits, AnyHost: true, SSE: true, Log: s.sdkLog, // Guard checks the host
 	})
@@ -209,12 +217,6 @@ func (s *Server) changed() {
 	s.notifier.DevicesChanged()
 }
 
-// check refuses a request that needs a token with more scopes.
-func (s *Server) check(h http.Header, r *http.Request, body []byte) (status int, code int64, reason string) {
-	status, reason = s.stepUp(h, r, body)
-	return status, jsonrpc.CodeInvalidRequest, reason
-}
-
 // PolicyChanged notifies agents after the policy was replaced, and ends subscriptions to
 // what is now hidden.
 func (s *Server) PolicyChanged() {
@@ -229,6 +231,9 @@ func (s *Server) PolicyChanged() {
 
 // maySubscribe reports whether a caller may be told about changes of a topic.
 func (s *Server) maySubscribe(who ferrule.Principal, t notify.Topic) bool {
+	if t.Watch != "" { // the tool that reads it has decided
+		return true
+	}
 	see := s.parts.Catalog.As(who)
 	if t.URI != "" {
 		return see.Shows(t.Device, ferrule.Subscribe, t.URI)
@@ -237,7 +242,7 @@ func (s *Server) maySubscribe(who ferrule.Principal, t notify.Topic) bool {
 	return ok
 }
 
-// Sessions returns the number of connected agents.
+// Sessions returns the number of connected agents: their sessions, and streams that need none.
 func (s *Server) Sessions() int { return s.http.Sessions() }
 
 // device returns a device, unless no agent may know it.

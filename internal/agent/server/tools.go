@@ -110,7 +110,7 @@ func mcpTool(o ferrule.Offer) *mcp.Tool {
 
 // callTool answers tools/call. An unknown tool is an error of the request. Any other
 // error is a result, so that a model can read it.
-func (v *view) callTool(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+func (v *view) callTool(ctx context.Context, req *mcp.CallToolRequest) (mcp.Result, error) {
 	call := &ferrule.Call{Principal: caller(ctx), Args: req.Params.Arguments}
 	p, stateless := profileOf(ctx), req.ProtocolVersion() >= mcphttp.StatelessVersion
 	var result *ferrule.Result
@@ -120,28 +120,48 @@ func (v *view) callTool(ctx context.Context, req *mcp.CallToolRequest) (*mcp.Cal
 		if p.basic {
 			v.coerce(ctx, call)
 		}
-		result, open, err = v.call(ctx, req, req.Params.RequestState, req.Params.InputResponses, call)
+		var plan *taskPlan
+		if plan, err = v.planTask(ctx, req, call); err != nil {
+			return answer(v.toolResult(p, stateless, req.Params.Name, call, nil, err))
+		}
+		if v.asksForTask(req) {
+			return v.callAsTask(ctx, req, call, plan)
+		}
+		result, open, err = v.call(ctx, req, req.Params.RequestState, req.Params.InputResponses, call, plan)
+	}
+	if err != nil && v.asksForTask(req) { // it began nothing, and the client expects a task
+		return nil, requestError(ferrule.AsError(err))
 	}
 	var running *stillRunning
+	var task *becameTask
 	switch {
+	case errors.As(err, &task):
+		return newTaskResult(task.Task(), "task"), nil
 	case errors.As(err, &running):
 		return running.result(stateless), nil
 	case open != nil:
 		out := callResults.inputRequired
 		out.InputRequests, out.RequestState = open.requests, open.state
 		return &out, nil
+	}
+	return answer(v.toolResult(p, stateless, req.Params.Name, call, result, err))
+}
+
+// toolResult converts the outcome of a call.
+func (v *view) toolResult(p profile, stateless bool, name string, call *ferrule.Call, result *ferrule.Result, err error) (*mcp.CallToolResult, error) {
+	switch {
 	case err == nil && p.textOnly:
 		return asText(v.succeeded(call.Device, result, stateless)), nil
 	case err == nil:
 		return v.succeeded(call.Device, result, stateless), nil
-	case err == errState:
+	case err == errState, err == errNeedsTasks:
 		return nil, err
 	}
 	e := v.advised(ferrule.AsError(err))
 	if p.textOnly {
 		return asText(v.failed(call.Device, e, stateless)), nil
 	}
-	if e.Code == ferrule.NotFound && call.Target.Tool == nil && !v.isTool(req.Params.Name) {
+	if e.Code == ferrule.NotFound && call.Target.Tool == nil && !v.isTool(name) {
 		return nil, requestError(e)
 	}
 	if needsCapability(e) {
@@ -170,7 +190,14 @@ func (v *view) address(call *ferrule.Call, name string) (err error) {
 }
 
 // errStopping is why calls are cancelled when the gateway stops.
-var errStopping = errors.New("the gateway is stopping")
+var errStopping error = stopping{}
+
+// stopping is the type of errStopping. Jobs of devices go on.
+type stopping struct{}
+
+func (stopping) Error() string { return "the gateway is stopping" }
+
+func (stopping) Is(target error) bool { return target == ferrule.ErrKeepJob }
 
 // begin counts a call, unless the server is stopping. The caller must call
 // s.calls.Done.
