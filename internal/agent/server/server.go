@@ -15,14 +15,16 @@
 // panics at input it does not accept: a receiving middleware answers all requests that
 // concern devices.
 //
-// A device may ask the caller something during a call: input.go describes how. A call may
-// outlive its request: tasks.go describes how.
+// Most calls of tools pass the SDK by: direct.go describes how. A device may ask the caller
+// something during a call: input.go describes how. A call may outlive its request: tasks.go
+// describes how.
 //
 // A panic becomes the error of the request that caused it.
 package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -146,7 +148,10 @@ type Server struct {
 	halt  context.CancelFunc
 	calls sync.WaitGroup
 
-	skills skillCache
+	skills  skillCache
+	metas   requestMetas
+	info    json.RawMessage // implementation
+	onlySDK bool
 
 	mu    sync.Mutex
 	views map[string]*view // by device ID; empty for the whole fleet
@@ -167,7 +172,12 @@ func New(p Parts) *Server {
 	s.SetHosts(p.Config.Hosts)
 	s.hostname, _ = os.Hostname()
 	s.stop, s.halt = context.WithCancel(context.Background())
+	var err error
+	if s.info, err = json.Marshal(s.implementation()); err != nil { // not with this type
+		panic(err)
+	}
 	s.http = mcphttp.New(mcphttp.Config{
+		Direct: s.serveDirect,
 		Server: s.serverFor, Servers: s.servers, MaxSessions: p.Config.Sessions, Idle: p.Config.Idle,
 		Left: s.sessionLeft, Check: s.check, Prepare: withDropped,
 		Caller: agentName, MaxPerCaller: p.Config.SessionsPerAgent,
