@@ -46,6 +46,7 @@ type lists struct {
 	resources []*mcp.Resource
 	templates []*mcp.ResourceTemplate
 	prompts   []*mcp.Prompt
+	skills    []*mcp.Resource // only of the whole lists
 }
 
 // maxLastFor limits lastFor. If it is exceeded, all are notified of the next change, whatever
@@ -84,7 +85,11 @@ func (s *Server) newView(device string) *view {
 		//lint:ignore SA1019 versions up to 2025-11-25 have nothing else
 		Logging: &mcp.LoggingCapabilities{},
 	}
+	v.capabilities.AddExtension(skillsExtension, map[string]any{"directoryRead": true})
 	v.capabilities.AddExtension(uiExtension, map[string]any{"mimeTypes": []string{uiType}})
+	if s.parts.Tasks != nil {
+		v.capabilities.AddExtension(tasksExtension, nil)
+	}
 	v.sdk = mcp.NewServer(s.implementation(), &mcp.ServerOptions{
 		Logger: s.sdkLog, Capabilities: v.capabilities,
 		// The SDK calls these for subscriptions/listen; notify has subscribed by then.
@@ -92,7 +97,11 @@ func (s *Server) newView(device string) *view {
 		UnsubscribeHandler: func(context.Context, *mcp.UnsubscribeRequest) error { return nil },
 		SetCacheable:       func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { *c = uncached },
 	})
+	v.addTaskMethods()
 	v.sdk.AddReceivingMiddleware(s.http.Track, v.receive)
+	if err := v.addSkills(); err != nil { // a standard method has the name
+		panic(err)
+	}
 	v.group = s.notifier.Attach(v.sdk)
 	v.last = v.lists(s.parts.Catalog.All())
 	return v
@@ -155,7 +164,7 @@ func (s *Server) dropUnused(since time.Time) {
 		if device == "" || used {
 			continue
 		}
-		open := false
+		open := v.group.Streams() > 0
 		for range v.sdk.Sessions() {
 			open = true
 		}
@@ -176,7 +185,11 @@ func (v *view) list(see catalog.View) []ferrule.Offer {
 
 // lists returns all lists of this view.
 func (v *view) lists(see catalog.View) lists {
-	return lists{v.list(see), v.resources(see), v.templates(see), v.prompts(see)}
+	all := lists{tools: v.list(see), resources: v.resources(see), templates: v.templates(see), prompts: v.prompts(see)}
+	if !see.Restricted() { // otherwise this asks the policy about each tool of each Kind
+		all.skills = v.skillResources(see)
+	}
+	return all
 }
 
 // seenBy returns the catalog as the caller of a request sees it, for a list. If something
@@ -249,7 +262,8 @@ func (l lists) compare(now lists, differs map[string]bool) {
 	if !slices.EqualFunc(l.tools, now.tools, sameOffer) {
 		differs[notify.ToolsChanged] = true
 	}
-	if !reflect.DeepEqual(l.resources, now.resources) || !reflect.DeepEqual(l.templates, now.templates) {
+	if !reflect.DeepEqual(l.resources, now.resources) || !reflect.DeepEqual(l.templates, now.templates) ||
+		!reflect.DeepEqual(l.skills, now.skills) {
 		differs[notify.ResourcesChanged] = true
 	}
 	if !reflect.DeepEqual(l.prompts, now.prompts) {
