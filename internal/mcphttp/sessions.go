@@ -171,9 +171,9 @@ func (h *Handler) Track(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// Sessions returns the number of open sessions.
+// Sessions returns the number of open sessions, and of streams that need none.
 func (h *Handler) Sessions() int {
-	n := 0
+	n := int(h.streams.Load())
 	for server := range h.config.Servers() {
 		for range server.Sessions() {
 			n++

@@ -95,6 +95,10 @@ func (l *lines) check(line []byte) bool {
 		l.answer(nil, invalidRequest, "the message is not unambiguous: "+err.Error()+"; nothing was done")
 		return false
 	}
+	if method, plain := server.PlainMessage(line); plain && method != "initialize" {
+		l.note(method, "")
+		return true
+	}
 	messages := []json.RawMessage{line}
 	if line[0] == '[' {
 		messages = nil

@@ -28,6 +28,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/agent/catalog"
 	"github.com/ferrulehq/ferrule/internal/agent/server"
+	"github.com/ferrulehq/ferrule/internal/agent/tasks"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/lifecycle"
 	"github.com/ferrulehq/ferrule/internal/local/control"
@@ -55,6 +56,8 @@ type Proxy struct {
 	parts   Parts
 	catalog *catalog.Catalog
 	server  *server.Server
+	// tasks end with this process, like all calls of its agent.
+	tasks   *tasks.Tasks
 	samples samples
 
 	mu        sync.Mutex
@@ -93,8 +96,9 @@ func New(parts Parts) *Proxy {
 		changed: make(chan struct{}), ready: make(chan struct{}), renamed: make(chan struct{}),
 		known: make(map[string]bool), missing: make(map[string]*absence),
 	}
+	p.tasks = tasks.New(tasks.Parts{Store: tasks.NewMemory(), Log: parts.Log})
 	p.server = server.New(server.Parts{
-		Config: parts.Agents, Catalog: p.catalog, Handle: p.handle, Samples: &p.samples, Ready: p.readyFor, Version: parts.Version, Log: parts.Log,
+		Config: parts.Agents, Tasks: p.tasks, Catalog: p.catalog, Handle: p.handle, Samples: &p.samples, Ready: p.readyFor, Version: parts.Version, Log: parts.Log,
 	})
 	return p
 }
@@ -105,7 +109,7 @@ func (p *Proxy) Run(ctx context.Context, in io.ReadCloser, out io.WriteCloser) e
 }
 
 func (p *Proxy) serve(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
-	return lifecycle.Run(ctx, p.server.Run, func(ctx context.Context) error {
+	return lifecycle.Run(ctx, p.tasks.Run, p.server.Run, func(ctx context.Context) error {
 		l := newLines(in, out)
 		return p.server.Stdio(ctx, l, writer{l})
 	})
