@@ -9,10 +9,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"os"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
@@ -114,7 +116,9 @@ func (c *Client) Handle(ctx context.Context, call *ferrule.Call) (*ferrule.Resul
 	if err != nil {
 		return nil, ferrule.Errorf(ferrule.Invalid, "encoding the call: %w", err)
 	}
-	resp, err := c.do(ctx, http.MethodPost, "/call", bytes.NewReader(body))
+	sending, release := untilAnswered(ctx)
+	defer release()
+	resp, err := c.do(sending, http.MethodPost, "/call", bytes.NewReader(body))
 	if failed := (dialError{}); errors.As(err, &failed) {
 		return nil, failed.error
 	}
@@ -140,11 +144,49 @@ func (c *Client) Handle(ctx context.Context, call *ferrule.Call) (*ferrule.Resul
 			call.Report(*r.Progress)
 		case r.Question != nil && call.Ask != nil:
 			answers.Go(func() { c.answer(answering, call, *r.Question) })
+		case r.Error != nil && r.Error.Code == ferrule.Internal && ctx.Err() != nil:
+			return nil, connectionLost(ctx, call, r.Error) // it only says that the call was cancelled
 		case r.Error != nil:
 			return nil, r.Error
 		case r.Result != nil:
 			return r.Result, nil
 		}
+	}
+}
+
+// cancelWait is how long a cancelled call waits for the gateway to say what became of it. A
+// device has 3 s to cancel a job.
+const cancelWait = 5 * time.Second
+
+// untilAnswered returns a context for the request of a call. If ctx is canceled, the sending
+// half of the connection is closed, which cancels the call on the gateway. The request then
+// lasts until the gateway answers: only it knows whether the device was told to stop. Release
+// must be called after the answer.
+func untilAnswered(ctx context.Context) (sending context.Context, release func()) {
+	sending, abort := context.WithCancel(context.WithoutCancel(ctx))
+	conns := make(chan net.Conn, 1)
+	sending = httptrace.WithClientTrace(sending, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
+		select {
+		case conns <- info.Conn:
+		default:
+		}
+	}})
+	stop := context.AfterFunc(ctx, func() {
+		if errors.Is(ctx.Err(), context.Canceled) {
+			select {
+			case conn := <-conns:
+				if half, ok := conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+					time.AfterFunc(cancelWait, abort)
+					return
+				}
+			default:
+			}
+		}
+		abort()
+	})
+	return sending, func() {
+		stop()
+		abort()
 	}
 }
 

@@ -136,6 +136,28 @@ func TestCall(t *testing.T) {
 	}
 }
 
+// TestCancelAnswered checks that a cancelled call has the answer that the gateway gives after
+// the cancel.
+func TestCancelAnswered(t *testing.T) {
+	started := make(chan struct{})
+	client, _ := serve(t, &gateway{handle: func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
+		close(started)
+		<-ctx.Done()
+		call.Report(ferrule.Progress{Message: "cancelling"})
+		return nil, ferrule.Errorf(ferrule.Cancelled, "kiln was told to stop").AfterSend()
+	}})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-started
+		cancel()
+	}()
+	var progress []string
+	_, err := client.Handle(ctx, &ferrule.Call{Device: "kiln", Tool: "fire", Progress: func(p ferrule.Progress) { progress = append(progress, p.Message) }})
+	if e := ferrule.AsError(err); e.Code != ferrule.Cancelled || e.Message != "kiln was told to stop" || !e.MayHaveRun() || strings.Join(progress, " ") != "cancelling" {
+		t.Errorf("got %v, progress %q", err, progress)
+	}
+}
+
 // TestQuestions checks that the caller answers questions of the device, several at once,
 // and that a caller without Ask gets none.
 func TestQuestions(t *testing.T) {

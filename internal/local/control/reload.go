@@ -17,6 +17,10 @@ type Reloaded struct {
 	Applied []string `json:"applied"`
 	// Restart is what changes when the gateway is started again.
 	Restart []string `json:"restart"`
+	// Problems is what the overlays make unusable, and which of them apply to no device.
+	Problems []string `json:"problems,omitempty"`
+	// Read is the configuration file and the directory of overlays that were read.
+	Read []string `json:"read,omitempty"`
 }
 
 // reloadReply is the answer to a reload.

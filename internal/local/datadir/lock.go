@@ -16,7 +16,11 @@ var ErrRunning = errors.New("a gateway is already running")
 func Lock(dir string) (*os.File, error) {
 	file, err := openLocked(filepath.Join(dir, LockFile))
 	if errors.Is(err, errLocked) {
-		return nil, fmt.Errorf("%w for %s; use --data to name another directory", ErrRunning, dir)
+		add := "To add a device, stop the gateway first, and start it with all devices"
+		if file := Config(dir); file != "" {
+			add = fmt.Sprintf("To add a device, add it to %s and run `ferrule reload`, or stop the gateway first", file)
+		}
+		return nil, fmt.Errorf("%w for %s, so nothing was started. %s. A second gateway needs --data with another directory, and --listen with another address", ErrRunning, dir, add)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
