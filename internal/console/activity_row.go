@@ -106,7 +106,13 @@ func accessWords(event string) string {
 
 // shortCaller returns a short name of the caller. It is the name that was authenticated: an
 // agent could give its program the name of a person.
-func shortCaller(a *api.Activity) string { return ferrule.OneLine(callerName(a.Caller), 40) }
+func shortCaller(a *api.Activity) string {
+	name := ferrule.OneLine(callerName(a.Caller), 40)
+	if ferrule.WatchOf(a.ID, a.Client) != "" {
+		name += ", by a watch"
+	}
+	return name
+}
 
 // note returns the reason of an outcome in one line.
 func note(a *api.Activity) string {
@@ -193,9 +199,13 @@ func (c *Console) newCallDetail(who ferrule.Principal, a *api.Activity) *callDet
 
 // callerText returns who called, how that is known, and with which program.
 func callerText(a *api.Activity) string {
-	text := a.Caller
+	text, watch := a.Caller, ferrule.WatchOf(a.ID, a.Client)
+	program := strings.TrimSpace(a.Client.Name + " " + a.Client.Version)
+	if watch != "" {
+		program = ""
+	}
 	for _, part := range []struct{ before, value string }{
-		{"authenticated by ", string(a.Auth)}, {"run by ", a.User}, {"program ", strings.TrimSpace(a.Client.Name + " " + a.Client.Version)}, {"through node ", a.Via}, {"from ", a.From},
+		{"by the watch ", watch}, {"authenticated by ", string(a.Auth)}, {"run by ", a.User}, {"program ", program}, {"through node ", a.Via}, {"from ", a.From},
 	} {
 		if part.value != "" {
 			text += ", " + part.before + part.value

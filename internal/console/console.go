@@ -113,6 +113,7 @@ func New(parts Parts) *Console {
 	c.activityRoutes()
 	c.agentsRoutes()
 	c.rulesRoutes()
+	c.watchesRoutes()
 	c.systemRoutes()
 	return c
 }

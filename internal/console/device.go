@@ -69,7 +69,7 @@ func (c *Console) openDevice(v *visit, tab string) (f deviceFrame, err error) {
 // renderDevice writes a page of a device: a template in the frame of the device.
 func (c *Console) renderDevice(v *visit, status int, f deviceFrame, p page, name string, data any) error {
 	var body bytes.Buffer
-	if err := templates.ExecuteTemplate(&body, name, data); err != nil {
+	if err := templates().ExecuteTemplate(&body, name, data); err != nil {
 		return fmt.Errorf("page %s: %w", name, err)
 	}
 	f.Body = template.HTML(body.String())

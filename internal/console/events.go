@@ -55,6 +55,7 @@ var eventWords = map[ferrule.EventType][3]string{
 	ferrule.WasResumed:    {"Resumed", "done", ""},
 	ferrule.Registered:    {"Tools registered", "info", ""},
 	ferrule.Unregistered:  {"Tools removed", "info", ""},
+	ferrule.WatchFired:    {"Watch", "eye", "info"},
 }
 
 func eventRowOf(e api.DeviceEvent) eventRow {

@@ -13,6 +13,7 @@ const (
 	topicApprovals = "approvals" // a call waits, or was answered
 	topicStop      = "stop"
 	topicActivity  = "activity" // the journal has new records
+	topicWatches   = "watches"  // a watch was changed, or has fired
 	deviceTopic    = "device/"
 	// callsTopic plus the ID of a device is published when the journal has new records of it.
 	// A page of a device follows it, and is not woken by the calls of all others.
@@ -57,6 +58,8 @@ func (h *hub) event(e ferrule.Event) {
 		h.publish(topicApprovals, deviceTopic+e.Device)
 	case ferrule.WasStopped, ferrule.WasResumed:
 		h.publish(topicStop, deviceTopic+e.Device)
+	case ferrule.WatchFired:
+		h.publish(topicWatches, deviceTopic+e.Device)
 	default:
 		h.publish(deviceTopic + e.Device)
 	}
@@ -64,6 +67,9 @@ func (h *hub) event(e ferrule.Event) {
 
 // ApprovalsChanged updates open pages after a call began to wait or was answered.
 func (c *Console) ApprovalsChanged() { c.hub.publish(topicApprovals) }
+
+// WatchesChanged updates open pages after a watch was changed, or its state.
+func (c *Console) WatchesChanged() { c.hub.publish(topicWatches) }
 
 // StopChanged updates open pages after something was stopped or resumed.
 func (c *Console) StopChanged() { c.hub.publish(topicStop) }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -22,42 +23,44 @@ import (
 //go:embed templates/*.html
 var templateFiles embed.FS
 
-// templates are all templates, by name.
-var templates = template.Must(template.New("").Funcs(template.FuncMap{
-	"static":     static.URL,
-	"icon":       icon,
-	"time":       timeOf,
-	"ago":        ago,
-	"countdown":  func(until time.Time) string { return ferrule.Countdown(time.Until(until)) },
-	"seconds":    func(until time.Time) int { return max(0, int(time.Until(until)/time.Second)) },
-	"join":       strings.Join,
-	"commands":   commands,
-	"approvalID": approvalID,
-	"caller":     callerName,
-	"stopTools":  countStopTools,
-	"sentence":   capital,
-	"rounded":    rounded,
-	"state":      stateOf,
-	"effect":     effectOf,
-	"amount":     roundedCount,
-	"filter":     filterOf,
-	"pair":       func(a, b string) [2]string { return [2]string{a, b} },
-	"plural":     plural,
-	"signal":     signalName,
-	"transport":  transportName,
-	"value":      draw.Value,
-	"unit":       draw.Unit,
-	"json":       func(v any) (string, error) { data, err := json.Marshal(v); return string(data), err },
-	"deviceIcon": deviceIcon,
-	"stateWord":  stateWord,
-	"thousands":  withCommas[uint64],
-	"bytes":      func(n uint64) string { return bytesText(int64(n)) },
-	"megabytes":  func(n uint64) uint64 { return n >> 20 },
-	"clock":      func(t time.Time) string { return t.Local().Format("15:04:05") },
-	"millis":     func(t time.Time) string { return t.Local().Format(".000") },
-	"short":      func(hash string) string { return hash[:min(4, len(hash))] + "…" + hash[max(0, len(hash)-4):] },
-	"add":        func(a, b int) int { return a + b },
-}).ParseFS(templateFiles, "templates/*.html"))
+// templates are all templates, by name. Most commands need none, and parsing takes 10 ms.
+var templates = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("").Funcs(template.FuncMap{
+		"static":     static.URL,
+		"icon":       icon,
+		"time":       timeOf,
+		"ago":        ago,
+		"countdown":  func(until time.Time) string { return ferrule.Countdown(time.Until(until)) },
+		"seconds":    func(until time.Time) int { return max(0, int(time.Until(until)/time.Second)) },
+		"join":       strings.Join,
+		"commands":   commands,
+		"approvalID": approvalID,
+		"caller":     callerName,
+		"stopTools":  countStopTools,
+		"sentence":   capital,
+		"rounded":    rounded,
+		"state":      stateOf,
+		"effect":     effectOf,
+		"amount":     roundedCount,
+		"filter":     filterOf,
+		"pair":       func(a, b string) [2]string { return [2]string{a, b} },
+		"plural":     plural,
+		"signal":     signalName,
+		"transport":  transportName,
+		"value":      draw.Value,
+		"unit":       draw.Unit,
+		"json":       func(v any) (string, error) { data, err := json.Marshal(v); return string(data), err },
+		"deviceIcon": deviceIcon,
+		"stateWord":  stateWord,
+		"thousands":  withCommas[uint64],
+		"bytes":      func(n uint64) string { return bytesText(int64(n)) },
+		"megabytes":  func(n uint64) uint64 { return n >> 20 },
+		"clock":      func(t time.Time) string { return t.Local().Format("15:04:05") },
+		"millis":     func(t time.Time) string { return t.Local().Format(".000") },
+		"short":      func(hash string) string { return hash[:min(4, len(hash))] + "…" + hash[max(0, len(hash)-4):] },
+		"add":        func(a, b int) int { return a + b },
+	}).ParseFS(templateFiles, "templates/*.html"))
+})
 
 // icon returns an icon of the sprite. The word beside it is its name for screen readers.
 func icon(name string, classes ...string) template.HTML {
@@ -143,7 +146,7 @@ type page struct {
 // render writes a page: a template in the layout.
 func (c *Console) render(v *visit, status int, p page, name string, data any) error {
 	var body bytes.Buffer
-	if err := templates.ExecuteTemplate(&body, name, data); err != nil {
+	if err := templates().ExecuteTemplate(&body, name, data); err != nil {
 		return fmt.Errorf("page %s: %w", name, err)
 	}
 	p.Body, p.Who, p.CSRF, p.Version = template.HTML(body.String()), v.who, v.csrf, c.parts.Version
@@ -162,7 +165,7 @@ func (c *Console) fragment(v *visit, status int, name string, data any) error {
 // write writes a template.
 func write(w http.ResponseWriter, status int, name string, data any) error {
 	var body bytes.Buffer
-	if err := templates.ExecuteTemplate(&body, name, data); err != nil {
+	if err := templates().ExecuteTemplate(&body, name, data); err != nil {
 		return fmt.Errorf("template %s: %w", name, err)
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -174,7 +177,7 @@ func write(w http.ResponseWriter, status int, name string, data any) error {
 // Plain writes a page for people who may not have logged in: a title and a body, without
 // navigation. The caller sets the headers.
 func Plain(w io.Writer, title string, body template.HTML) error {
-	return templates.ExecuteTemplate(w, "plain", plainPage{title, body})
+	return templates().ExecuteTemplate(w, "plain", plainPage{title, body})
 }
 
 type plainPage struct {
@@ -185,7 +188,7 @@ type plainPage struct {
 // html returns a template as HTML, for live updates.
 func html(name string, data any) (string, error) {
 	var body bytes.Buffer
-	err := templates.ExecuteTemplate(&body, name, data)
+	err := templates().ExecuteTemplate(&body, name, data)
 	return body.String(), err
 }
 

@@ -185,7 +185,8 @@ func (l *marksLive) watch(changed func(string)) func() {
 
 func (l *marksLive) update(_ context.Context, keys []string, out *updates) error {
 	if len(keys) == 0 {
-		return nil // the page has just been drawn
+		l.api.RecentCalls(l.who, l.device, 1) // the first query makes the log of calls follow the journal
+		return nil                            // the page has just been drawn
 	}
 	m := marksMessage{Device: l.device}
 	newest := l.after

@@ -69,6 +69,7 @@ func New(parts Parts) (*API, error) {
 		a.toolOperations(),
 		a.historyOperations(),
 		a.approvalOperations(),
+		a.watchOperations(),
 		a.stopOperations(),
 		a.activityOperations(),
 		a.agentOperations(),
@@ -78,10 +79,7 @@ func New(parts Parts) (*API, error) {
 	var errs []error
 	for _, o := range a.all {
 		if o.Scope == 0 || o.Summary == "" {
-			o.err = errors.Join(o.err, errors.New("it must have a scope and a summary"))
-		}
-		if o.err != nil {
-			errs = append(errs, fmt.Errorf("%s %s: %w", o.Method, o.Path, o.err))
+			errs = append(errs, fmt.Errorf("%s %s: it must have a scope and a summary", o.Method, o.Path))
 		}
 	}
 	return a, errors.Join(errs...)

@@ -50,8 +50,8 @@ func testAPI(t *testing.T) *API {
 		operation(http.MethodPost, "/things/{device}/drop", "Drop a thing.", ferrule.ScopeAdmin, echo),
 	}}
 	for _, o := range a.all {
-		if o.err != nil {
-			t.Fatal(o.err)
+		if err := o.schemas().err; err != nil {
+			t.Fatal(err)
 		}
 	}
 	return a
@@ -164,8 +164,8 @@ func TestUndescribed(t *testing.T) {
 		"within cannot be given in":   operation(http.MethodGet, "/a", "A.", ferrule.ScopeRead, nested),
 		"the method must be GET or P": operation(http.MethodDelete, "/a", "A.", ferrule.ScopeRead, none),
 	} {
-		if o.err == nil || !strings.Contains(o.err.Error(), want) {
-			t.Errorf("got %v, want %s", o.err, want)
+		if err := o.schemas().err; err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
 		}
 	}
 }

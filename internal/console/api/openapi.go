@@ -46,7 +46,7 @@ func (a *API) OpenAPI() map[string]any {
 func (o *Operation) describe() map[string]any {
 	inPath, parameters := pathNames(o.Path), []any{}
 	add := func(name, in string, required bool) {
-		s, text := withoutDescription(o.takes.Properties[name])
+		s, text := withoutDescription(o.schemas().takes.Properties[name])
 		p := map[string]any{"name": name, "in": in, "required": required, "schema": s}
 		if text != "" {
 			p["description"] = text
@@ -61,12 +61,12 @@ func (o *Operation) describe() map[string]any {
 		"operationId": o.id(), "tags": []string{strings.Split(o.Path, "/")[1]},
 		"summary": o.Summary, "description": "Needs the scope " + o.Scope.Names()[len(o.Scope.Names())-1] + ".",
 		"security":  []any{needs},
-		"responses": map[string]any{"200": map[string]any{"description": "the result", "content": content(o.output)}, "default": map[string]any{"$ref": "#/components/responses/Error"}},
+		"responses": map[string]any{"200": map[string]any{"description": "the result", "content": content(o.schemas().output)}, "default": map[string]any{"$ref": "#/components/responses/Error"}},
 	}
 	if o.Method == http.MethodGet {
-		for _, name := range slices.Sorted(maps.Keys(o.takes.Properties)) {
+		for _, name := range slices.Sorted(maps.Keys(o.schemas().takes.Properties)) {
 			if !slices.Contains(inPath, name) {
-				add(name, "query", slices.Contains(o.takes.Required, name))
+				add(name, "query", slices.Contains(o.schemas().takes.Required, name))
 			}
 		}
 	} else {
@@ -103,13 +103,13 @@ func withoutDescription(property json.RawMessage) (s map[string]any, text string
 // body returns the schema of the body: the input without the values that the path has.
 func (o *Operation) body(inPath []string) map[string]any {
 	var s map[string]any
-	json.Unmarshal(o.input, &s) // it was derived by us
+	json.Unmarshal(o.schemas().input, &s) // it was derived by us
 	if properties, ok := s["properties"].(map[string]any); ok {
 		for _, name := range inPath {
 			delete(properties, name)
 		}
 	}
-	required := slices.DeleteFunc(slices.Clone(o.takes.Required), func(name string) bool { return slices.Contains(inPath, name) })
+	required := slices.DeleteFunc(slices.Clone(o.schemas().takes.Required), func(name string) bool { return slices.Contains(inPath, name) })
 	if delete(s, "required"); len(required) > 0 {
 		s["required"] = required
 	}

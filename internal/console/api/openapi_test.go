@@ -77,12 +77,15 @@ func TestOperations(t *testing.T) {
 			t.Errorf("%s: the id %s is not unique", name, o.id())
 		}
 		ids[o.id()] = true
-		for kind, text := range map[string]json.RawMessage{"input": o.input, "output": o.output} {
+		if err := o.schemas().err; err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for kind, text := range map[string]json.RawMessage{"input": o.schemas().input, "output": o.schemas().output} {
 			if s, err := schema.CompileOutput(text); err != nil || !bytes.Contains(s.Text(), []byte(`"object"`)) {
 				t.Errorf("%s: the %s must be an object: %v %s", name, kind, err, text)
 			}
 		}
-		for property, text := range o.takes.Properties {
+		for property, text := range o.schemas().takes.Properties {
 			if _, words := withoutDescription(text); words == "" && !strings.HasPrefix(o.Path, "/things/") {
 				t.Errorf("%s: %s needs a description", name, property)
 			}
