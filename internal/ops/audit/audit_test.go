@@ -307,6 +307,12 @@ func TestTable(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	out.Reset()
+	moved.Call, moved.Client = "watch-abcdefghij-1", ferrule.Client{Name: ferrule.WatchClient, Version: "abcdefghij"}
+	if table.Add(Record{Entry: moved, Began: noon}, false); !strings.Contains(out.String(), "  agent:claude, watch abcdefghij  ") {
+		t.Errorf("the call of a watch is shown as %s", out.String())
+	}
+	moved.Call = "c1" // a program that only calls itself so
+	out.Reset()
 	if table.Add(Record{Entry: moved, Began: noon}, false); strings.Count(out.String(), "\n") != 1 {
 		t.Errorf("a new line is not shown at once: %q", out.String())
 	}

@@ -20,6 +20,9 @@ const (
 	maxRecentBytes = 12 << 20
 	// firstRecent is how much of the journal is read at the start, in bytes.
 	firstRecent = 2 << 20
+	// firstTime is how far back the journals of other nodes are read, and firstWait how long
+	// the first query waits for them.
+	firstTime, firstWait = time.Hour, 2 * time.Second
 	// chunk is how much of a journal is read at a time, in bytes.
 	chunk = 256 << 10
 	// maxBehind is how many times Run waits for records that are not synced yet.
@@ -40,9 +43,12 @@ type CallLogParts struct {
 }
 
 // CallLog finds calls, the newest first. It keeps the newest records of all nodes in memory,
-// and reads older ones backward from the journals as far as a query needs them.
+// and reads older ones backward from the journals as far as a query needs them. It reads nothing
+// before the first query: most are never asked.
 type CallLog struct {
 	parts CallLogParts
+	first sync.Once
+	asked chan struct{} // closed by the first query
 
 	mu     sync.Mutex
 	recent []Record // oldest first
@@ -58,13 +64,15 @@ type CallLog struct {
 
 // NewCallLog returns a CallLog. Run keeps it current.
 func NewCallLog(parts CallLogParts) *CallLog {
-	return &CallLog{parts: parts, latest: make(map[origin]uint64), watchers: make(map[*func([]string)]bool)}
+	return &CallLog{parts: parts, asked: make(chan struct{}), latest: make(map[origin]uint64), watchers: make(map[*func([]string)]bool)}
 }
 
-// Run follows the journals until ctx ends.
+// Run follows the journals from the first query on, until ctx ends.
 func (c *CallLog) Run(ctx context.Context) error {
-	if err := c.start(); err != nil {
-		c.parts.Warn("the newest calls cannot be read", err)
+	select {
+	case <-c.asked:
+	case <-ctx.Done():
+		return nil
 	}
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -82,7 +90,7 @@ func (c *CallLog) Run(ctx context.Context) error {
 			return nil
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, journal.ErrBehind) && behind < maxBehind: // start has read what is not synced yet
+		case errors.Is(err, journal.ErrBehind) && behind < maxBehind: // load has read what is not synced yet
 			behind++
 			sleep(ctx, 100*time.Millisecond)
 		case errors.Is(err, journal.ErrBehind):
@@ -99,8 +107,26 @@ func (c *CallLog) Run(ctx context.Context) error {
 	}
 }
 
-// start reads the newest records of this node.
-func (c *CallLog) start() error {
+// load reads the newest records of all nodes at the first query.
+func (c *CallLog) load() {
+	c.first.Do(func() {
+		if err := c.readNewest(); err != nil {
+			c.parts.Warn("the newest calls cannot be read", err)
+		}
+		if c.parts.Others != nil {
+			ctx, cancel := context.WithTimeout(context.Background(), firstWait)
+			defer cancel()
+			since := time.Now().Add(-firstTime)
+			c.mu.Lock()
+			c.since = since
+			c.mu.Unlock()
+			c.readOthers(ctx, ferrule.JournalQuery{Since: since}) // Run continues, also after an error
+		}
+		close(c.asked)
+	})
+}
+
+func (c *CallLog) readNewest() error {
 	r, err := journal.OpenReader(c.parts.Data)
 	if err != nil {
 		return err
@@ -113,19 +139,21 @@ func (c *CallLog) start() error {
 	return err
 }
 
+// readOthers keeps the records of other nodes.
+func (c *CallLog) readOthers(ctx context.Context, q ferrule.JournalQuery) error {
+	return c.parts.Others(ctx, q, func(l ferrule.JournalLines) error {
+		if l.Node != c.parts.Node {
+			c.add(l, false)
+		}
+		return nil
+	})
+}
+
 // followOthers follows the journals of other nodes.
 func (c *CallLog) followOthers(ctx context.Context) {
-	c.mu.Lock()
-	c.since = time.Now().Add(-time.Hour)
-	since := c.since
-	c.mu.Unlock()
+	since := time.Now().Add(-firstTime) // what was read before is skipped
 	for wait := time.Second; ctx.Err() == nil; wait = min(2*wait, maxRetry) {
-		err := c.parts.Others(ctx, ferrule.JournalQuery{Since: since, Follow: true}, func(l ferrule.JournalLines) error {
-			if l.Node != c.parts.Node {
-				c.add(l, false)
-			}
-			return nil
-		})
+		err := c.readOthers(ctx, ferrule.JournalQuery{Since: since, Follow: true})
 		if err != nil && ctx.Err() == nil {
 			c.parts.Warn("the journals of other nodes cannot be followed", err)
 		}
@@ -206,8 +234,8 @@ func (c *CallLog) trim() {
 	}
 }
 
-// Watch calls fn with the devices that have new records, until stop is called. fn must not
-// block.
+// Watch calls fn with the devices that have new records after the first query, until stop is
+// called. fn must not block, and must not query.
 func (c *CallLog) Watch(fn func(devices []string)) (stop func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -221,6 +249,7 @@ func (c *CallLog) Watch(fn func(devices []string)) (stop func()) {
 
 // Newest returns the number of the newest record of this node, and its chain.
 func (c *CallLog) Newest() (chain string, seq uint64) {
+	c.load()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.chain, c.last
@@ -228,6 +257,7 @@ func (c *CallLog) Newest() (chain string, seq uint64) {
 
 // Recent returns the newest calls that match, from memory alone. The newest is first.
 func (c *CallLog) Recent(limit int, match func(*Call) bool) []Call {
+	c.load()
 	j := newBackward(limit, match)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -240,6 +270,7 @@ func (c *CallLog) Recent(limit int, match func(*Call) bool) []Call {
 // Decisions returns the newest answers to requests for approval that match, and requests that
 // ended without one, from memory alone. The newest is first.
 func (c *CallLog) Decisions(limit int, match func(*Call) bool) (all []Call) {
+	c.load()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := len(c.recent) - 1; i >= 0 && len(all) < limit; i-- {

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,6 +61,12 @@ func names(calls []Call) (all []string) {
 
 func everything(*Call) bool { return true }
 
+// forget removes the newest records from memory, so that queries read files.
+func forget(log *CallLog) {
+	log.load()
+	log.recent, log.own, log.size = nil, 0, 0
+}
+
 // TestCallsJoined checks that records of one call become one line, whatever comes between.
 func TestCallsJoined(t *testing.T) {
 	j, log := testCalls(t)
@@ -74,11 +81,12 @@ func TestCallsJoined(t *testing.T) {
 	put(t, j, ferrule.Entry{Call: "d", Phase: ferrule.ApprovalStep, Message: "approval 3 of move on robot: expired without an answer"})
 	flush(t, j)
 	want := []string{"last outcome", "d outcome 1", " stop", "c approval", "b intent 2", "a outcome 1"}
+	forget(log)
 	p, err := log.Page(t.Context(), PageQuery{Limit: 50, Match: everything})
 	if err != nil || !slices.Equal(names(p.Calls), want) || p.More {
 		t.Errorf("from the file: %q, more %v: %v", names(p.Calls), p.More, err)
 	}
-	if err := log.start(); err != nil {
+	if err := log.readNewest(); err != nil {
 		t.Fatal(err)
 	}
 	if got := names(log.Recent(50, everything)); !slices.Equal(got, want) {
@@ -125,13 +133,14 @@ func TestCallsPages(t *testing.T) {
 		t.Fatalf("%d segments: %v", len(files), err)
 	}
 	log := NewCallLog(CallLogParts{Data: dir})
+	forget(log)
 	var want []string
 	for i := range n {
 		want = append(want, fmt.Sprint("c", i))
 	}
 	for _, memory := range []bool{false, true} {
 		if memory {
-			if err := log.start(); err != nil {
+			if err := log.readNewest(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -210,9 +219,7 @@ func TestCallsBounded(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	if err := log.start(); err != nil {
-		t.Fatal(err)
-	}
+	log.load()
 	for range 12 {
 		log.add(ferrule.JournalLines{Chain: "c", Last: 1, Lines: newestLines(t, log)}, true)
 	}
@@ -221,7 +228,7 @@ func TestCallsBounded(t *testing.T) {
 	if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 3*maxRecentBytes || len(log.recent) > 2*maxRecent || log.size > 2*maxRecentBytes {
 		t.Errorf("%d records use %d bytes, estimated %d", len(log.recent), grown, log.size)
 	}
-	log.recent, log.own, log.size = nil, 0, 0
+	forget(log)
 	start := time.Now()
 	p, err := log.Page(t.Context(), PageQuery{Limit: 50, Match: everything})
 	if err != nil || len(p.Calls) != 50 || !p.More || time.Since(start) > time.Second {
@@ -261,6 +268,46 @@ func newestLines(t *testing.T, log *CallLog) []byte {
 	return l.Lines
 }
 
+// TestFirstQueryOfNodes checks that journals of other nodes are not read before the first query,
+// and that this query has their calls.
+func TestFirstQueryOfNodes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := NewCallLog(CallLogParts{Data: t.TempDir(), Node: "here", Warn: func(string, error) {}})
+		line := fmt.Sprintf("%064d {\"seq\":1,\"time\":%q,\"call\":\"c\",\"phase\":\"outcome\",\"principal\":{\"role\":\"agent\",\"name\":\"a\"},\"device\":\"robot\",\"tool\":\"move\"}\n", 1, time.Now().Format(time.RFC3339Nano))
+		var reads []bool
+		log.parts.Others = func(ctx context.Context, q ferrule.JournalQuery, fn func(ferrule.JournalLines) error) error {
+			reads = append(reads, q.Follow)
+			err := fn(ferrule.JournalLines{Node: "there", Chain: "1234567890abcdef", First: 1, Last: 1, Lines: []byte(line)})
+			if q.Follow {
+				<-ctx.Done()
+			}
+			return err
+		}
+		log.parts.Lines = func(ctx context.Context, _ uint64, _ int) (ferrule.JournalLines, error) {
+			<-ctx.Done()
+			return ferrule.JournalLines{}, ctx.Err()
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { log.Run(ctx) })
+		time.Sleep(time.Hour)
+		if len(reads) != 0 {
+			t.Errorf("read %d times before the first query", len(reads))
+		}
+		for range 2 { // what is followed begins with what was read
+			if got := names(log.Recent(9, everything)); !slices.Equal(got, []string{"c outcome"}) {
+				t.Errorf("got %q", got)
+			}
+			synctest.Wait()
+		}
+		if !slices.Equal(reads, []bool{false, true}) {
+			t.Errorf("followed: %v", reads)
+		}
+		cancel()
+		wg.Wait()
+	})
+}
+
 // TestCallsOfNodes checks that calls of several nodes are in one order.
 func TestCallsOfNodes(t *testing.T) {
 	j, log := testCalls(t)
@@ -275,9 +322,7 @@ func TestCallsOfNodes(t *testing.T) {
 	}
 	put(t, j, ferrule.Entry{Call: "mine", Phase: ferrule.Outcome})
 	flush(t, j)
-	if err := log.start(); err != nil {
-		t.Fatal(err)
-	}
+	log.load()
 	log.add(there, false)
 	log.add(there, false) // a reader began again
 	want := []string{"new outcome", "last outcome", "mine outcome", "old outcome"}

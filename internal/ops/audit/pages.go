@@ -59,6 +59,7 @@ type pager struct {
 // Page returns the calls before a cursor. It reads from memory as far as it can, and then
 // from the journals.
 func (c *CallLog) Page(ctx context.Context, q PageQuery) (Page, error) {
+	c.load()
 	ctx, cancel := context.WithTimeout(ctx, pageTime)
 	defer cancel()
 	p := &pager{CallLog: c, query: q, join: newBackward(q.Limit, q.Match), at: q.Before}

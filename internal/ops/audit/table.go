@@ -70,7 +70,11 @@ func cells(r Record) []string {
 	if r.Took != 0 {
 		took = round(time.Duration(r.Took)).String()
 	}
-	return []string{at, cell(r.Principal.String(), maxCell), cell(r.Device, maxCell), cell(tool, maxCell), cell(string(r.Args), maxArgCell), r.Outcome(), took}
+	caller := r.Principal.String()
+	if id := ferrule.WatchOf(r.Call, r.Client); id != "" {
+		caller = ferrule.OneLine(caller, max(1, maxCell-len(", watch ")-len(id))) + ", watch " + id
+	}
+	return []string{at, cell(caller, maxCell), cell(r.Device, maxCell), cell(tool, maxCell), cell(string(r.Args), maxArgCell), r.Outcome(), took}
 }
 
 // accessText says whether somebody was let in, from where, and what there is to know.

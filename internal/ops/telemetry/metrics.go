@@ -39,6 +39,7 @@ var (
 
 	accessTotal    = metric("access_total", "Logins, consents, tokens and people that were added, used or removed, by event and result.", "event", "result")
 	sessions       = metric("agent_sessions", "Connected agents.")
+	tasksKept      = metric("tasks", "Tasks of all nodes, with those that have ended and are kept, by status.", "status")
 	devices        = metric("devices", "Devices of this node, by state, protocol and transport.", "state", "protocol", "transport")
 	devicesPending = metric("devices_pending", "Devices of this node that wait to be adopted.")
 
@@ -163,6 +164,11 @@ func (c collector) collectSources(to sink, s *Sources) {
 	}
 	if s.Sessions != nil {
 		to.gauge(sessions, float64(s.Sessions()))
+	}
+	if s.Tasks != nil {
+		for status, n := range s.Tasks() {
+			to.gauge(tasksKept, float64(n), string(status))
+		}
 	}
 	if s.Cluster != nil {
 		c.collectCluster(to, s.Cluster())

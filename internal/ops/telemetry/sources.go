@@ -14,11 +14,13 @@ type Sources struct {
 	Cache   func() Cache
 	// Sessions returns the number of connected agents.
 	Sessions func() int
-	Stop     func() Stop
-	Cluster  func() Cluster
-	Journal  func() Journal
-	Poller   func() Poller
-	History  func() History
+	// Tasks returns the number of tasks of all nodes by status.
+	Tasks   func() map[ferrule.TaskStatus]int
+	Stop    func() Stop
+	Cluster func() Cluster
+	Journal func() Journal
+	Poller  func() Poller
+	History func() History
 }
 
 // Lanes describes the queues of devices.

@@ -103,12 +103,12 @@ func New(p Parts) *Telemetry {
 	return o
 }
 
+// Traces reports whether there is something to export, and Run is needed.
+func (o *Telemetry) Traces() bool { return o.traces != nil }
+
 // Run exports traces until ctx ends, then flushes the queue.
 func (o *Telemetry) Run(ctx context.Context) error {
-	if o.traces != nil {
-		o.traces.run(ctx)
-	}
-	<-ctx.Done()
+	o.traces.run(ctx)
 	return nil
 }
 

@@ -124,7 +124,7 @@ func TestTraces(t *testing.T) {
 	const about = " ferrule.call.id=c-1 ferrule.call.role=agent ferrule.call.principal=agent:robby ferrule.call.operation=tool ferrule.device.id=robot ferrule.call.auth=token gen_ai.tool.name=move error"
 	want := "agent server error.type=failed" + about + "\n pipeline error.type=failed" + about + "\n"
 	indent := "  "
-	for _, stage := range []string{"audit", "limit", "resolve", "validate", "authorize", "approve", "hooks", "cache", "deadline", "stop", "bounds", "intent", "questions", "fleet"} {
+	for _, stage := range []string{"audit", "limit", "resolve", "validate", "authorize", "approve", "hooks", "cache", "deadline", "stop", "bounds", "intent", "questions", "jobs", "fleet"} {
 		want += indent + stage + " error.type=failed error\n"
 		indent += " "
 	}
@@ -221,7 +221,7 @@ func TestNodes(t *testing.T) {
 		}
 		return out
 	}
-	const stages = "audit limit resolve validate authorize approve hooks cache deadline stop bounds intent questions fleet "
+	const stages = "audit limit resolve validate authorize approve hooks cache deadline stop bounds intent questions jobs fleet "
 	want := "stdio pipeline " + stages + "device pipeline " + stages + "device node serve pipeline " + stages + "device "
 	found := 0
 	for _, s := range c.spans {
@@ -266,7 +266,7 @@ func TestCollectorUnreachable(t *testing.T) {
 			}
 		}
 	}
-	const each = 18 // spans of a call
+	const each = 19 // spans of a call
 	look()
 	tried(2)
 	c.mu.Lock()
