@@ -63,6 +63,7 @@ type Config struct {
 	Calls     Calls      `yaml:"calls"`
 	Hooks     []Hook     `yaml:"hooks"`
 	Approvals Approvals  `yaml:"approvals"`
+	Watches   Watches    `yaml:"watches"`
 	Retry     Retry      `yaml:"retry"`
 	Journal   Journal    `yaml:"journal"`
 	Cluster   Cluster    `yaml:"cluster"`
@@ -156,6 +157,8 @@ type Agents struct {
 	Hosts []string `yaml:"hosts"`
 	// OpenLoopback lets programs on this machine in without a token.
 	OpenLoopback bool `yaml:"open_loopback"`
+	// ServerCard announces the gateway to everybody who asks. It is experimental.
+	ServerCard bool `yaml:"server_card"`
 }
 
 // Endpoint is an MCP endpoint of a voice service.
@@ -233,7 +236,7 @@ type Journal struct {
 	SegmentAge  Interval `yaml:"segment_age"`
 }
 
-// syncAlways as Journal.Sync waits for the disk on every record.
+// syncAlways as Journal.Sync waits for the disk before each change.
 const syncAlways = "always"
 
 // Cluster configures the connection to other nodes.
@@ -371,6 +374,9 @@ func (c Config) check() error {
 	if err := c.checkOpenLoopback(); err != nil {
 		return fmt.Errorf("agents.open_loopback: %w", err)
 	}
+	if err := c.checkServerCard(); err != nil {
+		return fmt.Errorf("agents.server_card: %w", err)
+	}
 	if err := c.Catalog().Check(); err != nil {
 		return fmt.Errorf("agents.%w", err)
 	}
@@ -429,6 +435,9 @@ func (c Config) check() error {
 	}
 	if err := c.checkApprovals(); err != nil {
 		return fmt.Errorf("approvals.%w", err)
+	}
+	if err := c.checkWatches(); err != nil {
+		return err
 	}
 	if c.Calls.Waiting < 0 {
 		return fmt.Errorf("calls.waiting: must be at least 0, got %d", c.Calls.Waiting)

@@ -57,6 +57,21 @@ func (c Config) checkAuthServer() error {
 	return nil
 }
 
+// checkServerCard returns an error if there is no address to announce.
+func (c Config) checkServerCard() error {
+	if !c.Agents.ServerCard {
+		return nil
+	}
+	if c.Listen == "" {
+		return errors.New("nobody can fetch it, because listen is empty; set listen, or set it to false")
+	}
+	u, err := url.Parse(c.Auth.URL)
+	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.Path != "" && u.Path != "/" || u.RawQuery != "" || u.Fragment != "" {
+		return fmt.Errorf("needs auth.url, which it announces: it must be an https:// URL without a path, such as https://ferrule.example.com, got %q", ferrule.MaskURL(c.Auth.URL))
+	}
+	return nil
+}
+
 // OnNetwork reports whether other machines can reach an address to listen on.
 func OnNetwork(listen string) bool {
 	host, _, err := net.SplitHostPort(listen)
