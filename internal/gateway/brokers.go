@@ -109,6 +109,16 @@ func (b *brokers) publishers(fn func(config.Broker, *discovery.Publisher)) {
 	}
 }
 
+// client returns the connection to a broker; nil if it is not in use.
+func (b *brokers) client(name string) *mqttclient.Client {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if r := b.running[name]; r != nil {
+		return r.client
+	}
+	return nil
+}
+
 // measured takes a reading of a device of this node.
 func (b *brokers) measured(r ferrule.Reading) {
 	b.publishers(func(_ config.Broker, p *discovery.Publisher) { p.Measured(r) })

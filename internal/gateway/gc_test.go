@@ -11,7 +11,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
-// TestTuneGC checks that GOGC is high while the heap is small, and the default otherwise.
+// TestTuneGC checks that GOGC is high while the heap is small, and the default otherwise, and
+// that a process which is idle gives memory back.
 func TestTuneGC(t *testing.T) {
 	if os.Getenv("FERRULE_TEST_ALONE") == "" { // other tests make the heap of this process large
 		cmd := exec.Command(os.Args[0], "-test.run=^TestTuneGC$")
@@ -21,23 +22,44 @@ func TestTuneGC(t *testing.T) {
 		}
 		return
 	}
-	t.Setenv("GOGC", "")
-	TuneGC()
+	metric := func(name string) uint64 {
+		sample := []metrics.Sample{{Name: name}}
+		metrics.Read(sample)
+		return sample[0].Value.Uint64()
+	}
+	tuneGC(50 * time.Millisecond)
 	becomes := func(want uint64) {
 		t.Helper()
 		wait.For(t, 10*time.Second, "GOGC changes", func() bool {
 			runtime.GC()
-			percent := []metrics.Sample{{Name: "/gc/gogc:percent"}}
-			metrics.Read(percent)
-			return percent[0].Value.Uint64() == want
+			return metric("/gc/gogc:percent") == want
 		})
 	}
 	becomes(SmallHeapGOGC)
-	used := make([]byte, smallHeap)
-	becomes(mediumHeapGOGC)
+	used := make([]byte, 10<<20)
+	becomes(defaultGOGC)
 	runtime.KeepAlive(used)
-	used = make([]byte, 2*largeHeap)
-	becomes(largeHeapGOGC)
+	used = make([]byte, 2*maxIdleHeap)
+	becomes(defaultGOGC)
 	runtime.KeepAlive(used)
+	used = nil
 	becomes(SmallHeapGOGC)
+	wait.For(t, 10*time.Second, "memory is given back", func() bool {
+		return metric("/memory/classes/heap/free:bytes") < minFree && metric("/memory/classes/heap/released:bytes") > 60<<20
+	})
+	wait.For(t, 10*time.Second, "only the test collects, as there is little to give back", func() bool {
+		before := metric("/gc/cycles/forced:gc-cycles")
+		runtime.GC()
+		time.Sleep(300 * time.Millisecond)
+		return metric("/gc/cycles/forced:gc-cycles") == before+1
+	})
+}
+
+// TestGOGC checks how much garbage a heap may have.
+func TestGOGC(t *testing.T) {
+	for live, want := range map[uint64]int{0: 400, 3 << 20: 400, 4 << 20: 400, 5 << 20: 300, 6 << 20: 200, 8 << 20: 150, 10 << 20: 100, 19 << 20: 100, 1 << 40: 100} {
+		if got := gogc(live); got != want {
+			t.Errorf("%d bytes: got %d, want %d", live, got, want)
+		}
+	}
 }

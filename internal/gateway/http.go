@@ -77,6 +77,7 @@ func (g *Gateway) serveHTTP(ctx context.Context) error {
 	mux.Handle("/mcp", agents)
 	mux.Handle("/mcp/", agents)
 	g.handleMetadata(mux)
+	g.handleCard(mux)
 	web := &http.Server{
 		Handler:           mux,
 		ConnContext:       server.ConnContext,

@@ -31,7 +31,7 @@ const (
 //	fleet --Put, Remove--> names compared --> event, journal
 type registered struct {
 	gateway *Gateway
-	records chan registration
+	records chan *registration
 
 	mu      sync.Mutex
 	tools   map[string][]builtin.Tool // by device
@@ -48,7 +48,7 @@ type registration struct {
 
 func newRegistered(g *Gateway) *registered {
 	r := &registered{
-		gateway: g, records: make(chan registration, maxRecords),
+		gateway: g, records: make(chan *registration, maxRecords),
 		tools: make(map[string][]builtin.Tool), devices: make(map[string]*ferrule.Device), seen: make(map[string][]string),
 	}
 	g.Fleet.WatchOwn(r)
@@ -92,7 +92,7 @@ func (r *registered) remove(device, tool string) {
 	defer r.mu.Unlock()
 	rest := slices.DeleteFunc(slices.Clone(r.tools[device]), func(t builtin.Tool) bool { return t.Name() == tool })
 	if len(rest) > 0 {
-		if err := r.put(device, rest); err != nil { // they were compiled before
+		if err := r.put(device, rest); err != nil { // their schemas were derived before
 			r.gateway.parts.Log.Error("a registered tool was not removed", "device", device, "tool", tool, "err", err)
 		}
 		return
@@ -228,7 +228,7 @@ func (r *registered) record(event ferrule.EventType, verb, device string, kind f
 	if len(few) < len(tools) {
 		text += " and more"
 	}
-	change := registration{
+	change := &registration{
 		event: ferrule.Event{Time: time.Now(), Type: event, Device: device, Kind: kind, Tools: few, Reason: text},
 		entry: ferrule.Entry{
 			Phase: ferrule.Registration, Principal: ferrule.Principal{Role: ferrule.Gateway, Name: "tools"}, Device: device, Kind: kind,

@@ -28,3 +28,12 @@ func (g *Gateway) handleMetadata(mux *http.ServeMux) {
 	mux.Handle(server.MetadataPath, metadata)
 	mux.Handle(server.MetadataPath+"/", metadata)
 }
+
+// handleCard serves what this gateway is, if the owner wants that.
+func (g *Gateway) handleCard(mux *http.ServeMux) {
+	if g.parts.Config.Agents.ServerCard {
+		card := g.anyOrigin(g.Agents.Card())
+		mux.Handle(server.CardPath, card)
+		mux.Handle(server.CatalogPath, card)
+	}
+}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"sync"
 
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
@@ -80,23 +81,26 @@ func (v *visibility) replaced() {
 
 // Watch calls fn after each change, until stop is called.
 func (v *visibility) Watch(fn func()) (stop func()) {
-	ended := make(chan struct{})
+	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	changed := v.Changed()
-	wg.Go(func() {
-		for {
-			select {
-			case <-changed:
-				changed = v.Changed() // before fn, so that no change is missed
-				fn()
-			case <-ended:
-				return
-			}
-		}
-	})
+	wg.Go(func() { v.follow(ctx, changed, fn) })
 	return func() {
-		close(ended)
+		cancel()
 		wg.Wait()
+	}
+}
+
+// follow calls fn after each change until ctx ends, first after changed is closed.
+func (v *visibility) follow(ctx context.Context, changed <-chan struct{}, fn func()) {
+	for {
+		select {
+		case <-changed:
+			changed = v.Changed() // before fn, so that no change is missed
+			fn()
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
