@@ -33,7 +33,9 @@ import (
 	"github.com/ferrulehq/ferrule/internal/agent/catalog"
 	"github.com/ferrulehq/ferrule/internal/agent/endpoint"
 	"github.com/ferrulehq/ferrule/internal/agent/server"
+	"github.com/ferrulehq/ferrule/internal/agent/tasks"
 	"github.com/ferrulehq/ferrule/internal/cluster"
+	"github.com/ferrulehq/ferrule/internal/condition"
 	"github.com/ferrulehq/ferrule/internal/console"
 	"github.com/ferrulehq/ferrule/internal/device/dock"
 	"github.com/ferrulehq/ferrule/internal/device/overlay"
@@ -67,6 +69,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/ops/telemetry"
 	"github.com/ferrulehq/ferrule/internal/pipeline"
+	"github.com/ferrulehq/ferrule/internal/watch"
 )
 
 // Parts is what a gateway is built from.
@@ -113,12 +116,15 @@ type Gateway struct {
 	Stop        *halt.Stop
 	visibility  *visibility
 	Catalog     *catalog.Catalog
+	Conditions  *condition.Index
 	Requests    *Requests
 	DialIn      *DialIn // nil unless devices can dial in
 	Dock        *dock.Dock
 	Policy      policy.Holder
 	History     *history.Store // nil if measurements are not recorded
 	Approvals   *approval.Approvals
+	Watches     *watch.Keeper
+	notices     config.Watches // where watches notify; guarded by reloading
 	Limits      *limits.Limits
 	Leases      *lease.Keeper
 	Hooks       *hook.Hooks
@@ -132,6 +138,8 @@ type Gateway struct {
 	issuers     []*issuer.Issuer
 	People      *people.People
 	OAuth       *oauth.Server // nil unless it is enabled
+	taskRecords *taskRecords
+	Tasks       *tasks.Tasks
 	Agents      *server.Server
 	Calls       *audit.CallLog
 	Console     *console.Console
@@ -158,6 +166,7 @@ func New(parts Parts) (*Gateway, error) {
 		g.buildCluster,
 		g.openStop,
 		g.buildCatalog,
+		g.buildConditions,
 		g.buildRequests,
 		g.listenDialIn,
 		g.buildDock,
@@ -167,11 +176,13 @@ func New(parts Parts) (*Gateway, error) {
 		g.openAuth,
 		g.openPeople,
 		g.openOAuth,
+		g.openWatches,
 		g.buildTools,
 		g.openBounds,
 		g.buildHooks,
 		g.buildPipeline,
 		g.buildPoller,
+		g.buildTasks,
 		g.buildAgents,
 		g.buildCalls,
 		g.buildConsole,
@@ -266,8 +277,9 @@ func (g *Gateway) buildCluster() (err error) {
 		Serve: func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 			return g.Pipeline.Handle(ctx, call)
 		},
-		Moved:  func(id string) { g.Dock.Reconsider(id) },
-		Meters: g.Telemetry.Meters(), Version: g.parts.Version, Log: g.parts.Log,
+		Moved:       func(id string) { g.Dock.Reconsider(id) },
+		Interrupted: func() { g.Conditions.Interrupted(g.node()) },
+		Meters:      g.Telemetry.Meters(), Version: g.parts.Version, Log: g.parts.Log,
 	})
 	if err != nil {
 		return err
@@ -382,6 +394,9 @@ func (g *Gateway) buildTools() error {
 		builtin.FindTools(g.catalogFor),
 		builtin.DescribeTool(g.catalogFor),
 		builtin.CallMany(g.handleLater),
+		g.waitTool(),
+		builtin.SetWatch(watches{g}),
+		builtin.ListWatches(watches{g}),
 		builtin.ListTokens(managed{g}),
 		builtin.AddToken(managed{g}),
 		builtin.RotateToken(managed{g}),
@@ -407,9 +422,10 @@ func (g *Gateway) buildAgents() (err error) {
 	g.Agents = server.New(server.Parts{
 		Config: g.parts.Config.AgentsConfig(), Catalog: g.Catalog, Handle: g.entry(telemetry.EntryAgent),
 		SessionEnded: g.sessionEnded, Samples: g.Cluster, Verify: g.verifier(), Open: g.loopback.Open, Record: g.recordAccess, Version: g.parts.Version, Log: g.parts.Log,
-		URL: g.parts.Config.Auth.URL, AuthServers: g.authServers, Panels: panels(),
+		URL: g.parts.Config.Auth.URL, AuthServers: g.authServers, Panels: panels(), Tasks: g.Tasks,
 	})
 	g.Cluster.Listen(g.handleEvent, ferrule.Notified)
+	g.connectWatches()
 	return nil
 }
 
@@ -465,25 +481,30 @@ func (g *Gateway) storeNodeName() error {
 
 // Run runs the gateway, and then parts that need it, until ctx ends or a part returns.
 func (g *Gateway) Run(ctx context.Context, more ...func(context.Context) error) error {
-	parts := []func(context.Context) error{
-		g.Telemetry.Run, g.Cluster.Run, g.Tokens.Run,
+	var parts []func(context.Context) error
+	if g.Telemetry.Traces() {
+		parts = append(parts, g.Telemetry.Run)
 	}
+	parts = append(parts, g.Cluster.Run, g.Tokens.Run)
 	if g.OAuth != nil { // what is revoked until HTTP and control have ended is shared
 		parts = append(parts, g.OAuth.Run)
 	}
-	parts = append(parts, g.Dock.Run, g.Limits.Run, g.Leases.Run, g.Requests.Run, g.Approvals.Run, g.Agents.Run, g.Control.Run, g.Calls.Run, g.registered.Run)
+	parts = append(parts, g.Dock.Run)
+	if g.shared() != nil {
+		parts = append(parts, g.Limits.Run)
+	}
+	parts = append(parts, g.Leases.Run, g.Requests.Run, g.Approvals.Run, g.runTasks, g.Watches.Run, g.Agents.Run, g.Control.Run, g.Calls.Run, g.registered.Run)
 	for _, e := range g.Endpoints {
 		parts = append(parts, e.Run)
 	}
 	parts = append(parts, func(ctx context.Context) error {
-		defer g.visibility.Watch(g.Agents.PolicyChanged)()
-		<-ctx.Done()
+		g.visibility.follow(ctx, g.visibility.Changed(), g.Agents.PolicyChanged)
 		return nil
 	})
 	if g.History != nil {
 		parts = append(parts, func(ctx context.Context) error { return g.History.Run(ctx, g.Cluster) })
 	}
-	parts = append(parts, g.heard.Run)
+	parts = append(parts, g.Conditions.Run, g.heard.Run)
 	if g.Poller != nil {
 		parts = append(parts, g.Poller.Run)
 	}
@@ -495,7 +516,9 @@ func (g *Gateway) Run(ctx context.Context, more ...func(context.Context) error) 
 	}
 	g.warnNoTokens()
 	g.warnTokens()
-	parts = append(parts, g.keepCertificates)
+	if len(g.certificates()) > 0 {
+		parts = append(parts, g.keepCertificates)
+	}
 	return lifecycle.Run(ctx, append(parts, more...)...)
 }
 
@@ -535,6 +558,9 @@ func (g *Gateway) Close() error {
 	}
 	if g.Tokens != nil {
 		errs = append(errs, g.Tokens.Close())
+	}
+	if g.Watches != nil {
+		errs = append(errs, g.Watches.Close())
 	}
 	if g.Approvals != nil {
 		errs = append(errs, g.Approvals.Close())

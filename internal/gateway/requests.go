@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/protocol/homeassistant"
 	"github.com/ferrulehq/ferrule/internal/device/transport"
@@ -31,7 +32,7 @@ type Requests struct {
 	brokers *brokers
 	homes   *homes
 	plugins *plugin.Connector
-	settled func(context.Context)
+	settled func(ctx context.Context, calm time.Duration)
 	started chan struct{} // closed when the first devices are online or failed
 
 	mu    sync.Mutex
@@ -79,7 +80,13 @@ func (r *Requests) connectors() []transport.Connector {
 
 // Run waits for the devices of the configuration, and then until ctx ends.
 func (r *Requests) Run(ctx context.Context) error {
-	r.settle(ctx)
+	r.mu.Lock()
+	cfg, calm := r.cfg, time.Duration(0)
+	r.mu.Unlock()
+	if len(cfg.Brokers()) > 0 || len(cfg.Homes()) > 0 || cfg.HTTP(nil).Browse {
+		calm = searchTime
+	}
+	r.settle(ctx, calm)
 	close(r.started)
 	<-ctx.Done()
 	return nil
@@ -100,18 +107,22 @@ func (r *Requests) Add(ctx context.Context, requests []control.DeviceRequest) er
 	case <-ctx.Done():
 	}
 	if more {
-		r.settle(ctx)
+		r.settle(ctx, searchTime)
 	}
 	return errors.Join(errs...)
 }
 
+// searchTime is how long no new device must have been greeted until those that are searched for,
+// or were added a moment ago, count as found.
+const searchTime = 80 * time.Millisecond
+
 // settle waits until devices are online or failed.
-func (r *Requests) settle(ctx context.Context) {
+func (r *Requests) settle(ctx context.Context, calm time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, control.SettleTime)
 	defer cancel()
 	r.brokers.settle(ctx)
 	r.homes.settle(ctx)
-	r.settled(ctx)
+	r.settled(ctx, calm)
 }
 
 // add adds a device, unless it is there already or its configuration is wrong. It is

@@ -191,20 +191,46 @@ func (d *Dock) Run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Settled waits until no device is being greeted: every device in sight is online
-// or has failed to connect.
-func (d *Dock) Settled(ctx context.Context) {
-	const pause, calm = 10 * time.Millisecond, 8
-	for quiet := 0; quiet < calm; {
+// Settled waits until no device has been greeted for some time: every device in sight is online
+// or has failed to connect. Zero is for devices whose addresses are known, which connectors
+// report at once; others take a while to be found.
+func (d *Dock) Settled(ctx context.Context, calm time.Duration) {
+	for _, c := range d.parts.Connectors {
+		if look, ok := c.(interface{ Looked() <-chan struct{} }); ok {
+			select {
+			case <-look.Looked():
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+	for since := time.Now(); ; { // since then, none was seen
+		news := d.news.next()
+		var end <-chan time.Time
+		if d.greeting.Load() > 0 {
+			since = time.Time{}
+		} else {
+			if since.IsZero() {
+				since = time.Now()
+			}
+			if time.Since(since) >= calm {
+				return
+			}
+			end = time.After(calm - time.Since(since))
+		}
 		select {
-		case <-time.After(pause):
+		case <-news:
+		case <-end:
 		case <-ctx.Done():
 			return
 		}
-		quiet++
-		if d.greeting.Load() > 0 {
-			quiet = 0
-		}
+	}
+}
+
+// greeted ends a greeting.
+func (d *Dock) greeted() {
+	if d.greeting.Add(-1) == 0 {
+		d.news.notify()
 	}
 }
 

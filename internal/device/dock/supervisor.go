@@ -129,7 +129,7 @@ func (c *supervisor) connect() {
 	c.busy, c.restartReason, c.instance, c.cancel, c.done, c.timer = true, nil, s.Instance, cancel, make(chan struct{}), nil
 	c.dock.greeting.Add(1)
 	if !c.dock.start(func() { c.greet(ctx, s) }) {
-		c.dock.greeting.Add(-1)
+		c.dock.greeted()
 		cancel()
 		c.busy = false
 	}
@@ -143,11 +143,12 @@ func (c *supervisor) greet(ctx context.Context, s transport.Sighting) {
 		session, err = c.admit(ctx, s)
 		return err
 	})
-	c.dock.greeting.Add(-1)
 	if err != nil {
-		c.sessionEnded(err)
+		c.sessionEnded(err) // which may begin another greeting
+		c.dock.greeted()
 		return
 	}
+	c.dock.greeted()
 	run := func() { c.sessionEnded(c.safely(func() error { return session.Run(ctx) })) }
 	if !c.dock.start(run) {
 		run() // the dock is closing and ctx ends
