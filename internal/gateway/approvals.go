@@ -26,9 +26,15 @@ func (g *Gateway) openApprovals() error {
 		node = g.node()
 	}
 	g.Approvals, err = approval.Open(approval.Parts{
-		Config: cfg, Dir: g.parts.Data, Node: node, Journal: g.Journal, Devices: g.Fleet, Version: g.Policy.Version, Decide: g.Policy.Decide,
+		Config: cfg, Dir: g.parts.Data, Node: node, Journal: g.Journal, Devices: g.Fleet, Version: g.Policy.Version,
+		Decide: func(call *ferrule.Call) ferrule.Verdict {
+			if why := g.lockedOut(call); why != "" {
+				return ferrule.Verdict{Ruling: ferrule.Forbid, Reason: why}
+			}
+			return g.Policy.Decide(call)
+		},
 		Stopped: func(dev *ferrule.Device) string { return g.Stop.Stopped().For(dev) },
-		Event:   g.Cluster.AddDeviceEvent, Log: g.parts.Log,
+		Event:   g.Cluster.AddDeviceEvent, Page: g.approvalsURL, Log: g.parts.Log,
 	})
 	return err
 }

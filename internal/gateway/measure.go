@@ -76,6 +76,10 @@ func (g *Gateway) buildPoller() error {
 		Config: c, Handle: g.Pipeline.Handle, Node: g.node(), Log: g.parts.Log,
 		Polls:   map[string]func(*ferrule.Manifest) []ferrule.Poll{mcpu.Name: mcpu.Polls, mcp.Name: mcpu.Polls},
 		Publish: g.publish,
+		Seen: func(r ferrule.Reading) {
+			g.Conditions.Reading(r)
+			g.Watches.Measured(r)
+		},
 	}
 	if g.History != nil {
 		parts.History = g.History
@@ -89,6 +93,7 @@ func (g *Gateway) buildPoller() error {
 // because too many are waiting.
 func (g *Gateway) publish(r ferrule.Reading) bool {
 	g.Requests.brokers.measured(r)
+	g.Watches.Measured(r)
 	taken := g.Cluster.Measured(r)
 	if taken {
 		g.Telemetry.Record(r)

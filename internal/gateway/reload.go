@@ -35,6 +35,9 @@ func (g *Gateway) Reload() (control.Reloaded, error) {
 	if len(done.Applied) > 0 {
 		text += ": " + strings.Join(done.Applied, "; ")
 	}
+	if len(done.Problems) > 0 {
+		text += "; problems: " + strings.Join(done.Problems, "; ")
+	}
 	if len(done.Restart) > 0 {
 		text += "; needs a restart: " + strings.Join(done.Restart, "; ")
 	}
@@ -70,6 +73,7 @@ type loaded struct {
 	endpoints []endpoint.Config
 	hooks     []hook.Config
 	policy    *policy.Policy
+	notices   config.Watches
 }
 
 func (g *Gateway) load() (l loaded, err error) {
@@ -97,6 +101,9 @@ func (g *Gateway) load() (l loaded, err error) {
 	if l.hooks, err = l.cfg.HookConfigs(); err != nil {
 		return l, err
 	}
+	if l.notices, err = l.cfg.WatchesConfig(); err != nil {
+		return l, err
+	}
 	l.policy, err = g.readPolicy(l.cfg)
 	return l, err
 }
@@ -110,7 +117,7 @@ func (g *Gateway) reload() (done control.Reloaded, err error) {
 	running, tls := g.running, g.certificate != nil && next.listen != nil
 	dialInTLS := g.DialIn != nil && g.DialIn.certificate != nil && next.dialIn != nil
 	running.Devices, running.Overlays, running.Auth, running.Agents.Hosts = next.cfg.Devices, next.cfg.Overlays, next.cfg.Auth, next.cfg.Agents.Hosts
-	running.Policy, running.Plugins, running.Hooks = next.cfg.Policy, next.cfg.Plugins, next.cfg.Hooks
+	running.Policy, running.Plugins, running.Hooks, running.Watches = next.cfg.Policy, next.cfg.Plugins, next.cfg.Hooks, next.cfg.Watches
 	running.Agents.OpenLoopback = running.Agents.OpenLoopback && next.cfg.Agents.OpenLoopback // a file that was cut short must not open it
 	running.Auth.Issuers = g.running.Auth.Issuers
 	running.Auth.Server, running.Auth.URL = g.running.Auth.Server, g.running.Auth.URL
@@ -132,7 +139,9 @@ func (g *Gateway) reload() (done control.Reloaded, err error) {
 	// What follows cannot fail.
 	g.replacePolicy(next.policy, &done)
 	g.replaceOverlays(next.overlays, &done)
+	done.Read = readFrom(g.parts.ConfigFile, next.cfg.Overlays)
 	g.replaceHooks(next.hooks, &done)
+	g.replaceNotices(next.notices, &done)
 	if pin := next.cfg.Devices.PinUSB; pin != g.running.Devices.PinUSB {
 		g.Dock.SetPinUSB(pin)
 		done.Applied = append(done.Applied, fmt.Sprintf("devices.pin_usb: %t", pin))
@@ -181,6 +190,7 @@ func (g *Gateway) replaceCallers(hosts []string, tokens *identity.Tokens, done *
 // replaceOverlays applies other overlays to all devices of this node.
 func (g *Gateway) replaceOverlays(files []*overlay.File, done *control.Reloaded) {
 	changed := g.Dock.ReplaceOverlays(func() { g.overlays.Replace(overlay.NewSet(files...)) })
+	done.Problems = append(g.unmatchedOverlays(files), g.unusable(changed)...)
 	if len(changed) == 0 {
 		return
 	}

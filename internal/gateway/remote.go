@@ -6,6 +6,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/measure/waits"
 )
 
 // decisions are the tools by which a person decides about a device, or about a call of it.
@@ -20,14 +21,19 @@ var measurements = []string{"latest", "history", "plot"}
 
 // forward sends a call about a device of another node to that node. A call from another
 // node is served here: it is a decision about a device of this node, or asks for its
-// measurements. No other tool of the gateway can be called from there.
+// measurements or waits for them. No other tool of the gateway can be called from there.
 func (g *Gateway) forward(local ferrule.Handler) ferrule.Handler {
 	return func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 		if call.Via != "" {
-			if !slices.Contains(decisions, call.Tool) && !slices.Contains(measurements, call.Tool) && call.Tool != listTool && call.Tool != builtin.ApprovalStatusTool {
+			if !slices.Contains(decisions, call.Tool) && !slices.Contains(measurements, call.Tool) && call.Tool != listTool && call.Tool != builtin.ApprovalStatusTool && call.Tool != waits.Tool {
 				return nil, ferrule.Errorf(ferrule.Denied, "%s cannot be called from another node", ferrule.Clean(call.Tool, ferrule.MaxToolName))
 			}
 			return local(ctx, call)
+		}
+		if call.Tool == waits.Tool {
+			if node := g.waitNode(call); node != "" {
+				return g.Cluster.Forward(ctx, node, call)
+			}
 		}
 		measured := slices.Contains(measurements, call.Tool)
 		if measured || slices.Contains(decisions, call.Tool) {

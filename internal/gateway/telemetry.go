@@ -19,6 +19,7 @@ func (g *Gateway) sources() telemetry.Sources {
 			return telemetry.Cache{Hits: s.CacheHits, Misses: s.CacheMisses, Entries: s.CacheEntries, Bytes: s.CacheBytes, Limited: s.Limited}
 		},
 		Sessions: func() int { return g.Agents.Sessions() },
+		Tasks:    func() map[ferrule.TaskStatus]int { return g.taskRecords.Counts() },
 		Stop:     g.stopCounts,
 		Cluster:  g.clusterCounts,
 		Journal: func() telemetry.Journal {
