@@ -24,6 +24,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/local/control"
 	"github.com/ferrulehq/ferrule/internal/local/datadir"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/internal/permission"
 	"github.com/ferrulehq/ferrule/internal/testenv/source"
 )
 
@@ -376,7 +377,7 @@ func TestHTTP(t *testing.T) {
 	} {
 		t.Setenv("FERRULE_LISTEN", test.listen)
 		d := &Doctor{root: t.TempDir(), gateway: test.gateway}
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		wantLines(t, name, d.http(ctx), test.want...)
 		cancel()
 	}
@@ -396,7 +397,7 @@ func TestPorts(t *testing.T) {
 		change(&p)
 		return []serial.PortStatus{p}
 	}
-	denied := func(why serial.Denied, group string) func(p *serial.PortStatus) {
+	denied := func(why permission.Denied, group string) func(p *serial.PortStatus) {
 		return func(p *serial.PortStatus) { p.Denied, p.Group = why, group }
 	}
 	inUse := func(pid int) func(p *serial.PortStatus) {
@@ -416,11 +417,11 @@ func TestPorts(t *testing.T) {
 		}},
 		"named":              {"/dev/ttyUSB0", []serial.PortStatus{clone}, nil, []string{"fine port: " + isClone + "can be opened"}},
 		"absent":             {"/dev/ttyUSB7", []serial.PortStatus{{Path: "/dev/ttyUSB7", Absent: "there is no port /dev/ttyUSB7"}}, nil, []string{"wrong port: there is no port /dev/ttyUSB7 → it is named in the configuration"}},
-		"a stranger":         {"", with(clone, denied(serial.NotMember, "dialout")), nil, []string{"wrong port: " + isClone + "permission denied; you are not in group dialout → run `sudo usermod -aG dialout $USER`"}},
-		"too early":          {"", with(uno, denied(serial.NeedsLogin, "uucp")), nil, []string{"wrong port: " + isUno + "permission denied; you were added to group uucp after you logged in → log out and in"}},
-		"nobody":             {"", with(uno, denied(serial.NoGroup, "")), nil, []string{"wrong port: " + isUno + "permission denied, and no group has access → install the udev rule"}},
-		"the console":        {"", with(pi, denied(serial.NoGroup, "")), nil, []string{"note port: /dev/ttyAMA0: permission denied"}},
-		"the console, named": {"/dev/ttyAMA0", with(pi, denied(serial.NotMember, "dialout")), nil, []string{"wrong port: /dev/ttyAMA0: permission denied"}},
+		"a stranger":         {"", with(clone, denied(permission.NotMember, "dialout")), nil, []string{"wrong port: " + isClone + "permission denied; you are not in group dialout → run `sudo usermod -aG dialout $USER`"}},
+		"too early":          {"", with(uno, denied(permission.NeedsLogin, "uucp")), nil, []string{"wrong port: " + isUno + "permission denied; you were added to group uucp after you logged in → log out and in"}},
+		"nobody":             {"", with(uno, denied(permission.NoGroup, "")), nil, []string{"wrong port: " + isUno + "permission denied, and no group has access → install the udev rule"}},
+		"the console":        {"", with(pi, denied(permission.NoGroup, "")), nil, []string{"note port: /dev/ttyAMA0: permission denied"}},
+		"the console, named": {"/dev/ttyAMA0", with(pi, denied(permission.NotMember, "dialout")), nil, []string{"wrong port: /dev/ttyAMA0: permission denied"}},
 		"ours":               {"", with(uno, inUse(7)), nil, []string{"fine port: " + isUno + "in use by the gateway"}},
 		"another's":          {"", with(uno, inUse(8)), nil, []string{"wrong port: " + isUno + "in use by minicom (process 8) → close that program"}},
 		"a printer":          {"", with(clone, inUse(8)), nil, []string{"note port: " + isClone + "in use by minicom (process 8)"}},

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/ferrulehq/ferrule/internal/device/transport/serial"
+	"github.com/ferrulehq/ferrule/internal/permission"
 )
 
 // ports checks serial ports without opening them.
@@ -96,9 +97,9 @@ func describePort(p serial.PortStatus) string {
 // denied returns why a port may not be opened, and what to do.
 func denied(p serial.PortStatus) (found, next string) {
 	switch p.Denied {
-	case serial.NotMember:
+	case permission.NotMember:
 		return ": permission denied; you are not in group " + p.Group, fmt.Sprintf("run `sudo usermod -aG %s $USER`, then log out and in", p.Group)
-	case serial.NeedsLogin:
+	case permission.NeedsLogin:
 		return ": permission denied; you were added to group " + p.Group + " after you logged in", "log out and in, and restart agents that are running"
 	}
 	return ": permission denied, and no group has access", "install the udev rule in docs/how-to/connect-boards.md"

@@ -3,6 +3,8 @@ package serial
 import (
 	"context"
 	"slices"
+
+	"github.com/ferrulehq/ferrule/internal/permission"
 )
 
 // PortStatus describes a port without opening it: opening restarts most boards.
@@ -19,7 +21,7 @@ type PortStatus struct {
 	// this USB ID, which may have anything behind it.
 	Maker, Bridge string
 	// Denied is why this process may not open it, Group the group that may.
-	Denied Denied
+	Denied permission.Denied
 	Group  string
 	// Holder is another process that has it open, if one is visible.
 	Holder Process
@@ -30,18 +32,6 @@ type Process struct {
 	ID   int
 	Name string
 }
-
-// Denied is why a port may not be opened; empty if it may.
-type Denied string
-
-const (
-	// NotMember means that the user is not in the group that may open it.
-	NotMember Denied = "not_member"
-	// NeedsLogin means that the user joined the group after this login.
-	NeedsLogin Denied = "needs_login"
-	// NoGroup means that no group membership would help.
-	NoGroup Denied = "no_group"
-)
 
 // bridges are USB-to-serial chips, by the USB vendor ID.
 var bridges = map[string]string{
@@ -54,13 +44,13 @@ var bridges = map[string]string{
 // Inspect returns the status of every port that a board may be plugged into, and of
 // the named ones. It opens none of them. When ctx ends, it returns what it has.
 func Inspect(ctx context.Context, named ...string) ([]PortStatus, error) {
-	return inspector{native{}, denied, holderOf}.inspect(ctx, named)
+	return inspector{native{}, permission.ToReadAndWrite, holderOf}.inspect(ctx, named)
 }
 
 // inspector holds the operating system functions that Inspect uses.
 type inspector struct {
 	system system
-	denied func(path string) (Denied, string)
+	denied func(path string) (permission.Denied, string)
 	holder func(path string) Process
 }
 

@@ -1,7 +1,6 @@
 package serial
 
 import (
-	"os"
 	"syscall"
 	"testing"
 )
@@ -37,43 +36,6 @@ func TestInspectHolder(t *testing.T) {
 	release()
 	if got := find(); got.Holder != (Process{}) {
 		t.Errorf("after the holder ended: got %+v", got)
-	}
-}
-
-// TestDenied: a port without permissions is denied to everybody but root.
-func TestDenied(t *testing.T) {
-	_, path := openPTY(t)
-	if err := os.Chmod(path, 0); err != nil {
-		t.Fatal(err)
-	}
-	want := NoGroup
-	if os.Getuid() == 0 {
-		want = ""
-	}
-	if got, group := denied(path); got != want || group != "" {
-		t.Errorf("got %q and %q, want %q", got, group, want)
-	}
-}
-
-func TestWhyDenied(t *testing.T) {
-	const dialout = 20
-	for name, test := range map[string]struct {
-		mode           os.FileMode
-		gid            int
-		session, login []int
-		want           Denied
-	}{
-		"not a member":               {0o660, dialout, []int{1000}, []int{1000}, NotMember},
-		"groups unknown":             {0o660, dialout, nil, nil, NotMember},
-		"joined after the login":     {0o660, dialout, []int{1000}, []int{1000, dialout}, NeedsLogin},
-		"a member, denied otherwise": {0o660, dialout, []int{1000, dialout}, []int{1000, dialout}, NoGroup},
-		"no group may":               {0o600, dialout, []int{1000}, []int{1000}, NoGroup},
-		"the group may only write":   {0o620, dialout, []int{1000}, []int{1000}, NoGroup},
-		"root's group":               {0o660, 0, []int{1000}, []int{1000}, NoGroup},
-	} {
-		if got := whyDenied(test.mode, test.gid, test.session, test.login); got != test.want {
-			t.Errorf("%s: got %q, want %q", name, got, test.want)
-		}
 	}
 }
 

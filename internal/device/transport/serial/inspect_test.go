@@ -5,15 +5,17 @@ import (
 	"errors"
 	"slices"
 	"testing"
+
+	"github.com/ferrulehq/ferrule/internal/permission"
 )
 
 // TestInspect: all ports are listed, and named ports that do not exist.
 func TestInspect(t *testing.T) {
 	s := inspector{
 		&machine{ports: []systemPort{arduino, printer, console}, links: map[string]string{"/dev/robot": arduino.Path}},
-		func(path string) (Denied, string) {
+		func(path string) (permission.Denied, string) {
 			if path == printer.Path {
-				return NeedsLogin, "dialout"
+				return permission.NeedsLogin, "dialout"
 			}
 			return "", ""
 		},
@@ -25,7 +27,7 @@ func TestInspect(t *testing.T) {
 		},
 	}
 	uno := PortStatus{Path: "/dev/ttyACM0", USB: true, VID: "2341", PID: "0043", Serial: "95530343834351A0B091", Product: "Arduino Uno", Maker: "Arduino"}
-	clone := PortStatus{Path: "/dev/ttyUSB0", USB: true, VID: "1A86", PID: "7523", Product: "USB Serial", Bridge: "WCH CH340", Denied: NeedsLogin, Group: "dialout"}
+	clone := PortStatus{Path: "/dev/ttyUSB0", USB: true, VID: "1A86", PID: "7523", Product: "USB Serial", Bridge: "WCH CH340", Denied: permission.NeedsLogin, Group: "dialout"}
 	pi := PortStatus{Path: "/dev/ttyAMA0", Holder: Process{12, "agetty"}}
 	away := PortStatus{Path: "COM9", Absent: `port COM9 does not exist; found /dev/ttyACM0 ("Arduino Uno"), /dev/ttyUSB0 ("USB Serial"), /dev/ttyAMA0`}
 	got, err := s.inspect(t.Context(), []string{"COM9", "/dev/robot"})

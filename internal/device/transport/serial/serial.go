@@ -96,6 +96,7 @@ func (c Config) Check() error {
 
 // Connector is the transport.Connector for serial ports.
 type Connector struct {
+	transport.FirstLook
 	cfg     Config
 	system  system
 	changed chan struct{} // signals Watch after Add or Set
@@ -142,7 +143,7 @@ type presence struct {
 // New returns a Connector for a config that passed Check.
 func New(cfg Config) *Connector {
 	return &Connector{
-		cfg: cfg, system: native{}, changed: make(chan struct{}, 1), ports: cfg.Ports,
+		FirstLook: transport.NewFirstLook(), cfg: cfg, system: native{}, changed: make(chan struct{}, 1), ports: cfg.Ports,
 		seen: make(map[string]identity), assigned: make(map[string]string), present: make(map[string]presence),
 	}
 }
@@ -184,6 +185,7 @@ func (c *Connector) wanted() []Port {
 // list counts.
 func (c *Connector) Watch(ctx context.Context, update func(group string, all []transport.Sighting)) error {
 	for len(c.wanted()) == 0 {
+		c.EndLook()
 		select {
 		case <-c.changed:
 		case <-ctx.Done():
@@ -198,6 +200,7 @@ func (c *Connector) Watch(ctx context.Context, update func(group string, all []t
 			update(Name, c.sightings(ports))
 			before = ports
 		}
+		c.EndLook()
 		select {
 		case <-ctx.Done():
 			return nil
@@ -377,6 +380,9 @@ func (c *Connector) open(p port, address string, opened *atomic.Bool) (transport
 	restarts := p.config.Reset != ResetNone || !again
 	return transport.NewStream(conn, transport.Info{Transport: Name, Address: address, BitRate: baud, Restarts: restarts}, c.cfg.Limits), nil
 }
+
+// Open opens a port as a stream of bytes, without a Connector. Most boards restart then.
+func Open(path string, baud int) (transport.Conn, error) { return openPort(path, baud, ResetOpen) }
 
 // errUnplugged means that the board is gone, or that another one is on the port.
 var errUnplugged = errors.New("unplugged")

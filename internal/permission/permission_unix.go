@@ -1,6 +1,6 @@
 //go:build unix
 
-package serial
+package permission
 
 import (
 	"errors"
@@ -13,10 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// denied returns why this process may not open a port, and the group that may. It asks
-// the system, which respects access lists that a udev rule may have added.
-func denied(path string) (Denied, string) {
-	if err := unix.Access(path, unix.R_OK|unix.W_OK); !errors.Is(err, os.ErrPermission) {
+// ToReadAndWrite returns why this process may not read and write a file, and the group that
+// may. It asks the system, which respects access lists that a udev rule may have added.
+func ToReadAndWrite(path string) (Denied, string) {
+	return denied(path, unix.R_OK|unix.W_OK, 0o060)
+}
+
+// ToWrite returns why this process may not write to a file, and the group that may.
+func ToWrite(path string) (Denied, string) { return denied(path, unix.W_OK, 0o020) }
+
+// denied is about an access, which a group has with the given permissions.
+func denied(path string, access uint32, needs os.FileMode) (Denied, string) {
+	if err := unix.Access(path, access); !errors.Is(err, os.ErrPermission) {
 		return "", ""
 	}
 	info, err := os.Stat(path)
@@ -28,18 +36,18 @@ func denied(path string) (Denied, string) {
 		return NoGroup, ""
 	}
 	gid := int(stat.Gid)
-	why := whyDenied(info.Mode(), gid, sessionGroups(), loginGroups())
+	why := whyDenied(info.Mode(), needs, gid, sessionGroups(), loginGroups())
 	if why == NoGroup {
 		return why, ""
 	}
 	return why, groupName(gid)
 }
 
-// whyDenied returns why a user may not open a port that a group owns. Session are the
+// whyDenied returns why a user may not use a file that a group owns. Session are the
 // groups of this process, login those of the next login.
-func whyDenied(mode os.FileMode, gid int, session, login []int) Denied {
+func whyDenied(mode, needs os.FileMode, gid int, session, login []int) Denied {
 	switch {
-	case mode.Perm()&0o060 != 0o060, gid == 0, slices.Contains(session, gid):
+	case mode.Perm()&needs != needs, gid == 0, slices.Contains(session, gid):
 		return NoGroup
 	case slices.Contains(login, gid):
 		return NeedsLogin
