@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 )
 
@@ -89,11 +90,16 @@ func (d *Device) Tools() []Description {
 // Call calls one of the tools that Tools returns, when it is its turn. It returns a RefusedError
 // if the tool did not run, also if ctx ended before. A panic of the tool becomes an error.
 func (d *Device) Call(ctx context.Context, name string, args json.RawMessage) (result any, err error) {
-	d.turn.Lock()
-	defer d.turn.Unlock()
+	end := func() {}
+	if ctx.Value(freeKey{}) == nil {
+		d.turn.Lock()
+		end = sync.OnceFunc(d.turn.Unlock)
+	}
+	defer end()
 	if ctx.Err() != nil {
 		return nil, &RefusedError{Reason: "Cancelled before the call started: nothing was done"}
 	}
+	ctx = context.WithValue(ctx, turnKey{}, end)
 	t := d.toolNamed(name)
 	if t == nil {
 		t = d.pinTool(name)
@@ -107,6 +113,22 @@ func (d *Device) Call(ctx context.Context, name string, args json.RawMessage) (r
 		}
 	}()
 	return d.run(ctx, t, args)
+}
+
+type turnKey struct{}
+
+type freeKey struct{}
+
+// WithoutTurn returns a context with which Call does not wait for its turn: the tool takes long,
+// and others can be called meanwhile. It must lock what it shares with them.
+func WithoutTurn(ctx context.Context) context.Context { return context.WithValue(ctx, freeKey{}, true) }
+
+// EndTurn ends the turn of the tool that is called with ctx, so that other tools can be called
+// while it goes on. It must lock what it shares with them.
+func EndTurn(ctx context.Context) {
+	if end, ok := ctx.Value(turnKey{}).(func()); ok {
+		end()
+	}
 }
 
 func (d *Device) run(ctx context.Context, t *tool, args json.RawMessage) (any, error) {

@@ -89,6 +89,11 @@ func (d *Device) dispatch(ctx context.Context, method string, params json.RawMes
 func (d *Device) toolNamed(name string) *tool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	return d.find(name)
+}
+
+// find is toolNamed with mu held.
+func (d *Device) find(name string) *tool {
 	for _, t := range d.tools {
 		if t.Name == name {
 			return t

@@ -59,6 +59,11 @@
 //	PWM      pwm_write
 //	Analog   adc_read
 //
+// # Hardware
+//
+// On a Linux computer, thing/hardware has ready-made tools for GPIO lines, PWM, servos, I2C,
+// addressable LEDs and sensors, and thing/linux makes a device of the whole computer.
+//
 // # Sampling
 //
 // The gateway records what a device measures, without a call by an agent:
@@ -82,6 +87,7 @@ package thing
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -91,8 +97,9 @@ import (
 	"time"
 )
 
-// Device is a device. Declare its pins and tools before it is served. It answers one request
-// at a time.
+// Device is a device. Declare its pins before it is served, and its tools if they stay; tools
+// whose hardware comes and goes can be added and removed at any time. It answers one request at
+// a time.
 type Device struct {
 	// Platform is the platform in get_info.
 	Platform string
@@ -118,6 +125,11 @@ func New(name, version string) *Device {
 // Serve answers MCP/U requests on rw until rw or ctx ends; it then returns nil. If rw is an
 // io.Closer, it is closed when ctx ends.
 func (d *Device) Serve(ctx context.Context, rw io.ReadWriter) error {
+	return d.serve(ctx, rw, func([]byte) bool { return true })
+}
+
+// serve is Serve that ends after a line which proper does not accept.
+func (d *Device) serve(ctx context.Context, rw io.ReadWriter, proper func(line []byte) bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if c, ok := rw.(io.Closer); ok {
@@ -142,14 +154,24 @@ func (d *Device) Serve(ctx context.Context, rw io.ReadWriter) error {
 				return fmt.Errorf("writing an answer: %w", err)
 			}
 		}
+		if !proper(line) {
+			return nil
+		}
 	}
+}
+
+// isObject reports whether a line is empty or begins as a request does.
+func isObject(line []byte) bool {
+	line = bytes.TrimSpace(line)
+	return len(line) == 0 || line[0] == '{'
 }
 
 // maxRequest is the length of the longest request.
 const maxRequest = 64 << 10
 
 // ServeTCP serves one client after the other until ctx ends; it then returns nil. It closes
-// ln.
+// ln. It closes a connection after a line that does not begin with a brace: otherwise any web
+// page could make a browser send a request, in a line below those of HTTP.
 func (d *Device) ServeTCP(ctx context.Context, ln net.Listener) error {
 	stop := context.AfterFunc(ctx, func() { ln.Close() })
 	defer stop()
@@ -162,7 +184,7 @@ func (d *Device) ServeTCP(ctx context.Context, ln net.Listener) error {
 			}
 			return fmt.Errorf("accepting: %w", err)
 		}
-		d.Serve(ctx, conn) // an error ends only this client
+		d.serve(ctx, conn, isObject) // an error ends only this client
 		conn.Close()
 	}
 }

@@ -193,6 +193,17 @@ func TestServeTCP(t *testing.T) {
 		}
 		conn.Close()
 	}
+	// A browser sends what a web page wants in the body of a request.
+	web, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	web.SetDeadline(time.Now().Add(10 * time.Second))
+	io.WriteString(web, "\r\n POST / HTTP/1.1\r\nHost: board\r\n\r\n{\"jsonrpc\":\"2.0\",\"id\":8,\"method\":\"gpio_write\",\"params\":{\"pin\":2,\"value\":false}}\n")
+	if answer, _ := io.ReadAll(web); strings.Contains(string(answer), `"id":8`) {
+		t.Errorf("a web page got %s", answer)
+	}
+	web.Close()
 	if d.Level(2) != 1 {
 		t.Error("the LED is off")
 	}

@@ -95,12 +95,22 @@ func Tool[In, Out any](d *Device, name, text string, fn func(ctx context.Context
 		}
 		return out, t.checkResult(out)
 	}
-	if builtins[name] != nil || d.toolNamed(name) != nil {
-		panic(fmt.Sprintf("thing: tool %s is declared twice", name))
-	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if builtins[name] != nil || d.find(name) != nil {
+		panic(fmt.Sprintf("thing: tool %s is declared twice", name))
+	}
 	d.tools = append(d.tools, t)
+}
+
+// Remove removes tools, for example because their hardware was unplugged. Unknown names are
+// ignored. A running call goes on. Servers that notify their callers offer a method for that,
+// such as Refresh of thing/mcpserver.
+func (d *Device) Remove(names ...string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	// Clones share the list.
+	d.tools = slices.DeleteFunc(slices.Clone(d.tools), func(t *tool) bool { return slices.Contains(names, t.Name) })
 }
 
 // newTool returns a tool with its schemas and options.

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -185,5 +187,28 @@ func TestCancelledCall(t *testing.T) {
 	var refused *thing.RefusedError
 	if _, err := d.Call(ctx, "move", nil); !errors.As(err, &refused) || ran {
 		t.Errorf("got %v, ran: %v", err, ran)
+	}
+}
+
+// TestToolTwice: of several declarations of a name at the same time, one counts.
+func TestToolTwice(t *testing.T) {
+	for range 200 {
+		d := thing.New("d", "1")
+		var declared atomic.Int32
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				defer func() {
+					if recover() == nil {
+						declared.Add(1)
+					}
+				}()
+				thing.Tool(d, "stop", "Stop", func(context.Context, struct{}) (struct{}, error) { return struct{}{}, nil })
+			})
+		}
+		wg.Wait()
+		if n := declared.Load(); n != 1 || len(d.Tools()) != 1 {
+			t.Fatalf("declared %d times; tools: %+v", n, d.Tools())
+		}
 	}
 }
