@@ -10,20 +10,25 @@ import (
 	"github.com/ferrulehq/ferrule/thing"
 )
 
-const (
-	// maxCached is the limit of cached results.
-	maxCached = 256
-	// maxCachedBytes is the limit of their total size.
-	maxCachedBytes = 4 << 20
-)
-
 // CacheStats are statistics of the cache.
 type CacheStats struct {
 	// Entries is the number of cached results, and Bytes their size.
 	Entries, Bytes int
+	// MaxEntries and MaxBytes are their limits.
+	MaxEntries, MaxBytes int
+	// Tools is the number of tools whose results are cached.
+	Tools int
 	// Hits is the number of calls that were answered from the cache, Misses of those
 	// that called a cached tool.
 	Hits, Misses int
+}
+
+// HitRate returns the share of calls that were answered from the cache, from 0 to 1.
+func (s CacheStats) HitRate() float64 {
+	if s.Hits == 0 {
+		return 0
+	}
+	return float64(s.Hits) / float64(s.Hits+s.Misses)
 }
 
 // cache keeps results of tools for a time.
@@ -47,8 +52,11 @@ type cached struct {
 	until  time.Time
 }
 
-func newCache() *cache {
-	return &cache{times: make(map[string]time.Duration), entries: make(map[cacheKey]cached)}
+func newCache(maxEntries, maxBytes int) *cache {
+	return &cache{
+		times: make(map[string]time.Duration), entries: make(map[cacheKey]cached),
+		stats: CacheStats{MaxEntries: max(maxEntries, 1), MaxBytes: max(maxBytes, 0)},
+	}
 }
 
 // Cache caches the results of a tool, for calls with the same arguments. It is for
@@ -68,8 +76,9 @@ func (d *Device) Invalidate(tools ...string) { d.cache.invalidate(tools) }
 func (d *Device) CacheStats() CacheStats {
 	d.cache.mu.Lock()
 	defer d.cache.mu.Unlock()
-	d.cache.stats.Entries = len(d.cache.entries)
-	return d.cache.stats
+	stats := d.cache.stats
+	stats.Entries, stats.Tools = len(d.cache.entries), len(d.cache.times)
+	return stats
 }
 
 // keyOf returns the key of a result. Equal JSON objects have equal keys.
@@ -120,10 +129,10 @@ func (c *cache) get(tool string, args json.RawMessage) (result any, hit bool, ke
 // put caches a result, and makes room for it.
 func (c *cache) put(key cacheKey, e cached) {
 	c.drop(key)
-	if e.size > maxCachedBytes {
+	if e.size > c.stats.MaxBytes {
 		return
 	}
-	for len(c.entries) >= maxCached || c.stats.Bytes+e.size > maxCachedBytes {
+	for len(c.entries) >= c.stats.MaxEntries || c.stats.Bytes+e.size > c.stats.MaxBytes {
 		var first cacheKey
 		var until time.Time
 		for k, other := range c.entries {

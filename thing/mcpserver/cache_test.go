@@ -12,7 +12,8 @@ import (
 // was read before an invalidation is not cached after it.
 func TestCacheLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := newCache()
+		const maxCached, maxCachedBytes = 20, 1000
+		c := newCache(maxCached, maxCachedBytes)
 		c.times["read"] = time.Second
 		args := func(i int) json.RawMessage { return fmt.Appendf(nil, `{"pin":%d}`, i) }
 		for i := range 2 * maxCached {

@@ -5,7 +5,9 @@ package mcpserver
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -64,6 +66,9 @@ func Disconnect(ctx context.Context, retryAfter time.Duration) {
 // Progress reports the progress of a tool to its caller. Total is 0 if it is unknown.
 // It does nothing if the caller did not ask for progress.
 func Progress(ctx context.Context, done, total float64, text string) {
+	if t := taskOf(ctx); t != nil && t.say(progressText(done, total, text)) {
+		return
+	}
 	c := callOf(ctx)
 	if c == nil || c.token == nil || c.stalled.Load() {
 		return
@@ -73,11 +78,19 @@ func Progress(ctx context.Context, done, total float64, text string) {
 	}))
 }
 
+// progressText returns progress as the status of a task.
+func progressText(done, total float64, text string) string {
+	if total <= 0 {
+		return text
+	}
+	return strings.TrimSpace(fmt.Sprintf("%s (%g of %g)", text, done, total))
+}
+
 // Log sends a log message to the caller. It does nothing if the caller did not ask for
 // log messages.
 func Log(ctx context.Context, level slog.Level, data any) {
 	c := callOf(ctx)
-	if c == nil || c.stalled.Load() {
+	if t := taskOf(ctx); c == nil || c.stalled.Load() || t != nil && t.isTask() {
 		return
 	}
 	c.sent(c.session.Log(ctx, &mcp.LoggingMessageParams{Level: levelName(level), Data: data}))

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/ferrulehq/ferrule/internal/testenv/mcp/fixtures"
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
@@ -19,7 +20,9 @@ func TestConformance(t *testing.T) {
 	if dir == "" {
 		t.Skip("FERRULE_TEST_MCP is not set: see internal/testenv/mcp")
 	}
-	d := fixtures.New(mcpserver.Config{})
+	d := fixtures.New(mcpserver.Config{TaskAfter: 500 * time.Millisecond})
+	d.Slow(fixtures.SlowTools...)
+	d.TaskOnly(fixtures.OnlyTools...)
 	url := serve(t, d)
 	go fixtures.Watch(t.Context(), d)
 	suite := func(args ...string) ([]byte, error) {
@@ -29,13 +32,10 @@ func TestConformance(t *testing.T) {
 	}
 	// At 2026-07-28 the suite calls a tool without the arguments that it requires, to see
 	// whether a header is accepted: the answer names them, as error -32602.
-	for version, want := range map[string]int{"2025-11-25": 83, "2026-07-28": 163} {
+	for version, want := range map[string]int{"2025-11-25": 83, "2026-07-28": 196} {
 		t.Run(version, func(t *testing.T) {
 			results := t.TempDir()
 			args := []string{"--requirements", version, "-o", results}
-			if version == "2026-07-28" {
-				args = append(args, "--expected-failures", "../../internal/testenv/mcp/expected-thing.yml")
-			}
 			out, err := suite(args...)
 			if err != nil {
 				t.Errorf("%v\n%s", err, out)
@@ -47,6 +47,22 @@ func TestConformance(t *testing.T) {
 			}
 		})
 	}
+	for scenario, want := range taskScenarios {
+		t.Run(scenario, func(t *testing.T) {
+			results := t.TempDir()
+			out, err := suite("--scenario", scenario, "-o", results)
+			checks := countChecks(t, results)
+			if err != nil || checks["SUCCESS"] != want || checks["FAILURE"] != 0 {
+				t.Errorf("%v, want %d checks; %v\n%s", checks, want, err, out)
+			}
+		})
+	}
+}
+
+// taskScenarios are the scenarios of tasks, with the number of checks that pass.
+var taskScenarios = map[string]int{
+	"tasks-lifecycle": 9, "tasks-capability-negotiation": 5, "tasks-wire-fields": 4, "tasks-request-state-removal": 3, "tasks-mrtr-input": 4,
+	"tasks-request-headers": 5, "tasks-dispatch-and-envelope": 9, "tasks-required-task-error": 3, "tasks-mrtr-composition": 2,
 }
 
 // countChecks counts the checks of the suite by outcome.

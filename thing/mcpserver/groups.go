@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"sync"
 
@@ -81,22 +82,53 @@ func (d *Device) Disable(group string) {
 	d.server.RemoveTools(g.tools[group]...)
 }
 
-// offerTools registers the declared tools with the SDK, except user-only tools: MCP
-// cannot hide a tool from models.
-func (d *Device) offerTools() {
+// Refresh offers the tools that were added to the device since it is served, withdraws
+// those that were removed, and notifies callers if there are any. A tool that was replaced
+// is offered as it is now. Cached results are dropped: they may be those of a tool that was
+// removed or replaced, even by one with the same description.
+func (d *Device) Refresh() {
+	d.Invalidate()
 	g := d.groups
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.offered == nil {
+		return // Handler offers them
+	}
+	before := g.offered
+	d.offerChanged(before)
+	var gone []string
+	for name := range before {
+		if _, ok := g.offered[name]; !ok {
+			gone = append(gone, name)
+		}
+	}
+	if gone != nil {
+		d.server.RemoveTools(gone...)
+	}
+}
+
+// offerChanged registers the tools that differ from those before with the SDK, except
+// user-only tools: MCP cannot hide a tool from models.
+func (d *Device) offerChanged(before map[string]thing.Description) {
+	g := d.groups
 	g.offered = make(map[string]thing.Description)
 	for _, t := range d.Tools() {
 		if t.UserOnly {
 			continue
 		}
 		g.offered[t.Name] = t
-		if !g.isHidden(t.Name) {
+		if was, known := before[t.Name]; !g.isHidden(t.Name) && (!known || !reflect.DeepEqual(was, t)) {
 			d.server.AddTool(listed(t), d.callTool)
 		}
 	}
+}
+
+// offerTools registers the declared tools with the SDK.
+func (d *Device) offerTools() {
+	g := d.groups
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	d.offerChanged(nil)
 	for group, tools := range g.tools {
 		for _, name := range tools {
 			if _, ok := g.offered[name]; !ok {

@@ -41,6 +41,7 @@ func (d *Device) Handler() http.Handler {
 // ends all sessions, and cancels calls, including those over WebSockets. It returns an
 // error if a tool ignores its context.
 func (d *Device) Serve(ctx context.Context, ln net.Listener) error {
+	defer d.statistics.serving(&d.statistics.http, ln.Addr())()
 	return d.serve(ctx, ln, d.Handler())
 }
 
@@ -74,7 +75,7 @@ func (d *Device) serve(ctx context.Context, ln net.Listener, handler http.Handle
 	<-ended
 	ending, stop := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer stop()
-	if !d.lane.empties(ending) {
+	if !d.lane.empties(ending) || !d.tasks.empties(ending) {
 		return errors.New("a tool did not return when its context ended")
 	}
 	return nil
@@ -145,23 +146,41 @@ func (d *Device) newHandler() *mcphttp.Handler {
 		MaxSessions: d.config.Sessions, Idle: d.config.Idle,
 		Events:  mcphttp.EventLimits{Total: maxEvents, Session: maxEvents},
 		AnyHost: true, // guard checks it
+		Check:   checkTaskName,
 	})
 }
 
 // guard refuses what a web page on another site could send.
 func (d *Device) guard(next http.Handler) http.Handler {
 	return mcphttp.Guard(func(r *http.Request) string {
-		if d.isOwnHost(r.Host) {
+		own := d.isOwnHost
+		if at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok && at.IP.IsLoopback() {
+			own = d.isLocalHost
+		}
+		if own(r.Host) {
 			return ""
 		}
-		return fmt.Sprintf("%q is not a name of this device; add it to Config.Hosts", r.Host)
+		return fmt.Sprintf("%q is not a name of this device; add it to Config.Hosts, or with ferrule board --host", r.Host)
 	}, next)
 }
 
 // isOwnHost reports whether a host, with or without a port, is a name of this device.
 // Public DNS cannot have the names that are always accepted.
 func (d *Device) isOwnHost(host string) bool {
-	host = strings.TrimSuffix(mcphttp.Hostname(host), ".")
-	return net.ParseIP(host) != nil || !strings.Contains(host, ".") || strings.HasSuffix(strings.ToLower(host), ".local") ||
-		slices.ContainsFunc(d.config.Hosts, func(h string) bool { return strings.EqualFold(h, host) })
+	name := hostname(host)
+	return net.ParseIP(name) != nil || !strings.Contains(name, ".") || strings.HasSuffix(name, ".local") || d.isLocalHost(host)
+}
+
+// isLocalHost is isOwnHost for a connection from this computer. A neighbor in the network can
+// make a name without a dot or in .local resolve to a loopback address, which only programs
+// on this computer may use.
+func (d *Device) isLocalHost(host string) bool {
+	name := hostname(host)
+	ip := net.ParseIP(name)
+	return name == "localhost" || ip != nil && ip.IsLoopback() ||
+		slices.ContainsFunc(d.config.Hosts, func(h string) bool { return strings.EqualFold(h, name) })
+}
+
+func hostname(host string) string {
+	return strings.ToLower(strings.TrimSuffix(mcphttp.Hostname(host), "."))
 }

@@ -46,6 +46,12 @@ func (d *Device) rounds(ctx context.Context, c *call, fn func(context.Context) e
 		if !errors.Is(err, errAsked) || c.asked == nil {
 			return nil, err
 		}
+		if t := taskOf(ctx); t != nil && !t.staysCall() {
+			if err := c.askTask(ctx, t); err != nil {
+				return nil, err
+			}
+			continue
+		}
 		if c.stateless {
 			return d.open(c)
 		}
@@ -87,6 +93,21 @@ func (c *call) askNow(ctx context.Context, q Question) error {
 		return err
 	}
 	return c.keep(q.question(), response)
+}
+
+// askTask asks the caller of a task.
+func (c *call) askTask(ctx context.Context, t *task) error {
+	responses, err := t.ask(ctx, c.asked)
+	if err != nil {
+		return err
+	}
+	c.asked = nil
+	for name, response := range responses {
+		if err := c.keep(name, response); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // keep stores an answer.

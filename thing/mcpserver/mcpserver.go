@@ -54,7 +54,8 @@ type Config struct {
 	// Path is the path of MCP. Default: "/mcp".
 	Path string
 	// Hosts are additional host names of the device. IP addresses, names without a
-	// dot and names in .local are always accepted: a web page cannot have those.
+	// dot and names in .local are always accepted: a web page cannot have those. On a
+	// loopback address, localhost and loopback addresses are.
 	Hosts []string
 
 	// Title is the device's name for people, Website a page about it.
@@ -76,6 +77,11 @@ type Config struct {
 	// Idle is how long a session without a request and without an open stream is
 	// kept. Default: 30 minutes.
 	Idle time.Duration
+	// TaskAfter is how long a call of a client that knows tasks takes until it becomes a
+	// task. Default: 5 seconds.
+	TaskAfter time.Duration
+	// CacheEntries and CacheBytes are the limits of the cache. Default: 256 results and 4 MiB.
+	CacheEntries, CacheBytes int
 	// Log receives errors, and the URLs that the device is served at. Default: none.
 	Log *slog.Logger
 }
@@ -104,6 +110,7 @@ type Device struct {
 	after  []func(context.Context, Outcome)
 	bucket *bucket // nil without a rate limit
 
+	statistics    statistics
 	cache         *cache
 	groups        *groups
 	lane          *lane
@@ -111,6 +118,9 @@ type Device struct {
 	spent         *spentStates
 	subscriptions *subscriptions
 	completers    *completers
+	tasks         *tasks
+	slow          map[string]slowness
+	detached      chan struct{} // has an element for each call without a turn
 }
 
 // New makes a device an MCP server. It serves while Run runs.
@@ -118,8 +128,9 @@ func New(d *thing.Device, config Config) *Device {
 	config = config.withDefaults()
 	s := &Device{
 		Device: d, config: config, key: make([]byte, 32),
-		cache: newCache(), groups: newGroups(), lane: newLane(), halting: newHalt(), spent: newSpentStates(),
+		cache: newCache(config.CacheEntries, config.CacheBytes), groups: newGroups(), lane: newLane(), halting: newHalt(), spent: newSpentStates(),
 		subscriptions: newSubscriptions(), completers: newCompleters(),
+		tasks: newTasks(), slow: make(map[string]slowness), detached: make(chan struct{}, maxTasks),
 	}
 	rand.Read(s.key)
 	if config.Rate > 0 {
@@ -139,11 +150,13 @@ func New(d *thing.Device, config Config) *Device {
 		Capabilities: &mcp.ServerCapabilities{
 			Tools: &mcp.ToolCapabilities{ListChanged: true},
 			//lint:ignore SA1019 versions up to 2025-11-25 have nothing else
-			Logging: &mcp.LoggingCapabilities{},
+			Logging:    &mcp.LoggingCapabilities{},
+			Extensions: map[string]any{tasksExtension: map[string]any{}},
 		},
 	})
+	s.addTaskMethods()
 	s.http = s.newHandler()
-	s.server.AddReceivingMiddleware(s.recoverPanics, s.http.Track)
+	s.server.AddReceivingMiddleware(s.recoverPanics, s.http.Track, s.withTasks)
 	return s
 }
 
@@ -159,6 +172,15 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Idle == 0 {
 		c.Idle = 30 * time.Minute
+	}
+	if c.TaskAfter == 0 {
+		c.TaskAfter = 5 * time.Second
+	}
+	if c.CacheEntries == 0 {
+		c.CacheEntries = 256
+	}
+	if c.CacheBytes == 0 {
+		c.CacheBytes = 4 << 20
 	}
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)

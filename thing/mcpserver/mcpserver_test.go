@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
@@ -57,7 +58,11 @@ func dial(t *testing.T, url, version string, options *mcp.ClientOptions) *mcp.Cl
 
 func connect(t *testing.T, transport mcp.Transport, version string, options *mcp.ClientOptions) *mcp.ClientSession {
 	t.Helper()
-	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, options)
+	return connectClient(t, mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, options), transport, version)
+}
+
+func connectClient(t *testing.T, client *mcp.Client, transport mcp.Transport, version string) *mcp.ClientSession {
+	t.Helper()
 	session, err := client.Connect(t.Context(), transport, &mcp.ClientSessionOptions{ProtocolVersion: version})
 	if err != nil {
 		t.Fatal(err)
@@ -289,8 +294,13 @@ func TestGuard(t *testing.T) {
 		want         int
 	}{
 		{"", "", http.StatusBadRequest}, // an empty request
-		{"robot.local:8080", "http://robot.local:8080", http.StatusBadRequest},
+		{"localhost:8080", "http://localhost:8080", http.StatusBadRequest},
+		{"[::1]:8080", "", http.StatusBadRequest},
 		{"robot.example.com", "", http.StatusBadRequest},
+		// Names that a neighbor can make resolve to 127.0.0.1.
+		{"robot.local:8080", "http://robot.local:8080", http.StatusForbidden},
+		{"robot", "", http.StatusForbidden},
+		{"192.168.1.20:8080", "", http.StatusForbidden},
 		{"evil.example.com", "", http.StatusForbidden},
 		{"", "http://evil.example.com", http.StatusForbidden},
 	} {
@@ -311,6 +321,21 @@ func TestGuard(t *testing.T) {
 		resp.Body.Close()
 		if resp.StatusCode != test.want {
 			t.Errorf("host %q, origin %q: %s", test.host, test.origin, resp.Status)
+		}
+	}
+}
+
+// TestGuardNetwork: names of local networks are those of a device that the network can reach.
+func TestGuardNetwork(t *testing.T) {
+	handler := mcpserver.New(robot(), mcpserver.Config{}).Handler()
+	for host, refused := range map[string]bool{"robot.local:8080": false, "Robot.LOCAL.": false, "robot": false, "192.168.1.20:8080": false, "evil.example.com": true} {
+		at := &net.TCPAddr{IP: net.IPv4(192, 168, 1, 20), Port: 8080}
+		req := httptest.NewRequestWithContext(context.WithValue(t.Context(), http.LocalAddrContextKey, at), http.MethodPost, "/mcp", strings.NewReader(""))
+		req.Host = host
+		answer := httptest.NewRecorder()
+		handler.ServeHTTP(answer, req)
+		if (answer.Code == http.StatusForbidden) != refused {
+			t.Errorf("host %q: %d %s", host, answer.Code, answer.Body)
 		}
 	}
 }

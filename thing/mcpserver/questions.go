@@ -197,3 +197,19 @@ func answerOf(response any) (a Answer, err error) {
 	}
 	return a, err
 }
+
+// decodeResponse decodes the response to a question of a task.
+func decodeResponse(q Question, data json.RawMessage) (response any, err error) {
+	switch q.(type) {
+	case Form:
+		response = new(mcp.ElicitResult)
+	case Generate:
+		response = new(mcp.CreateMessageWithToolsResult)
+	default:
+		response = new(mcp.ListRootsResult)
+	}
+	if len(data) == 0 {
+		return nil, errors.New("it has no response")
+	}
+	return response, json.Unmarshal(data, response)
+}

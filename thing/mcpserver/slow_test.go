@@ -155,7 +155,7 @@ func TestIdleSessions(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
-	d := New(thing.New("d", "1"), Config{Idle: 400 * time.Millisecond})
+	d := New(thing.New("d", "1"), Config{Idle: 1500 * time.Millisecond})
 	url := "http://" + serveNarrow(t, d) + "/mcp"
 	for _, silent := range []bool{true, false} {
 		client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
@@ -164,7 +164,7 @@ func TestIdleSessions(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer session.Close()
-		time.Sleep(1500 * time.Millisecond)
+		time.Sleep(4 * time.Second)
 		if err := session.Ping(t.Context(), nil); (err != nil) != silent {
 			t.Errorf("without a stream: %v, %v", silent, err)
 		}

@@ -31,6 +31,7 @@ const (
 // The path of the request does not matter.
 func (d *Device) ServeWebSocket(ctx context.Context, ln net.Listener) error {
 	d.offer.Do(d.offerTools)
+	defer d.statistics.serving(&d.statistics.webSocket, ln.Addr())()
 	return d.serve(ctx, ln, d.guard(d.authenticated(http.HandlerFunc(d.upgrade))))
 }
 

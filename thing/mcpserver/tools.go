@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -56,11 +58,11 @@ func (d *Device) callTool(ctx context.Context, req *mcp.CallToolRequest) (*mcp.C
 			return err
 		})
 	})
-	switch {
-	case err != nil:
-		return failed(err)
-	case ask != nil:
+	if ask != nil && err == nil {
 		return &mcp.CallToolResult{InputRequests: ask.requests, RequestState: ask.state}, nil
+	}
+	if d.statistics.ended(err); err != nil {
+		return failed(err)
 	}
 	return toolResult(result), nil
 }
@@ -76,6 +78,10 @@ func (d *Device) run(ctx context.Context, name string, args json.RawMessage) (re
 	start := time.Now()
 	result, cached, keep := d.cache.get(name, args)
 	if !cached {
+		defer func() { d.statistics.ran(time.Since(start)) }()
+		if d.slow[name] != quickTool {
+			ctx = detached(ctx)
+		}
 		if result, err = d.Call(ctx, name, args); err == nil {
 			if result, err = frozen(result); err != nil {
 				err = fmt.Errorf("%s has run, but its result cannot be encoded: %w", name, err)
@@ -92,6 +98,9 @@ func (d *Device) run(ctx context.Context, name string, args json.RawMessage) (re
 	return result, err
 }
 
+// turnKey is the context key of the function that ends a turn.
+type turnKey struct{}
+
 // inTurn runs a function in the lane. When serving ends, it is cancelled, or is not
 // begun.
 func (d *Device) inTurn(ctx context.Context, do func(context.Context) error) error {
@@ -99,7 +108,24 @@ func (d *Device) inTurn(ctx context.Context, do func(context.Context) error) err
 	if err := d.lane.enter(ctx, stop); err != nil {
 		return err
 	}
-	defer d.lane.leave()
+	leave := sync.OnceFunc(d.lane.leave)
+	defer leave()
+	var isDetached atomic.Bool
+	defer func() {
+		if isDetached.Load() {
+			<-d.detached
+		}
+	}()
+	ctx = context.WithValue(ctx, turnKey{}, sync.OnceValue(func() bool {
+		select {
+		case d.detached <- struct{}{}:
+			isDetached.Store(true)
+			leave()
+			return true
+		default: // too many: it keeps its turn
+			return false
+		}
+	}))
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(stop, cancel)()
