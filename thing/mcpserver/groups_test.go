@@ -2,6 +2,7 @@ package mcpserver_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +13,33 @@ import (
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
 )
 
+// dialNotified connects a client that is notified when the list of tools changes. Its stream is
+// open: before 2026-07-28 the SDK waits for that, later the device acknowledges it.
+func dialNotified(t *testing.T, url, version string) (session *mcp.ClientSession, notified <-chan struct{}) {
+	t.Helper()
+	changes, open := make(chan struct{}, 100), make(chan struct{}, 1)
+	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ClientOptions{
+		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { changes <- struct{}{} },
+	})
+	client.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+			if method == "notifications/subscriptions/acknowledged" {
+				open <- struct{}{}
+			}
+			return next(ctx, method, req)
+		}
+	})
+	session = connectClient(t, client, &mcp.StreamableClientTransport{Endpoint: url}, version)
+	if version >= "2026-07-28" {
+		select {
+		case <-open:
+		case <-time.After(10 * time.Second):
+			t.Fatal("the subscription was not acknowledged")
+		}
+	}
+	return session, changes
+}
+
 // TestGroups: tools of a group are enabled and disabled together, and callers are
 // notified.
 func TestGroups(t *testing.T) {
@@ -21,8 +49,7 @@ func TestGroups(t *testing.T) {
 	d.Disable("motors") // before the device is served
 	url := serve(t, d)
 	inVersions(t, func(t *testing.T, version string) {
-		notified := make(chan struct{}, 100)
-		session := dial(t, url, version, &mcp.ClientOptions{ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) { notified <- struct{}{} }})
+		session, notified := dialNotified(t, url, version)
 		tools := func() int {
 			list, err := session.ListTools(t.Context(), nil)
 			if err != nil {
@@ -44,7 +71,6 @@ func TestGroups(t *testing.T) {
 		if _, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "move"}); code(err) != jsonrpc.CodeInvalidParams {
 			t.Errorf("a disabled tool: %v", err)
 		}
-		time.Sleep(100 * time.Millisecond) // until its stream is open
 		d.Disable("all")
 		hear()
 		d.Enable("motors")
@@ -58,6 +84,72 @@ func TestGroups(t *testing.T) {
 		}
 		call(t, session, "move", moving{})
 		d.Disable("motors")
+	})
+}
+
+// TestRefresh: tools come and go while the device is served, and callers are notified
+// once for each change.
+func TestRefresh(t *testing.T) {
+	board := robot()
+	d := mcpserver.New(board, mcpserver.Config{})
+	d.Cache("lamp", time.Hour)
+	d.Refresh() // not served yet
+	url := serve(t, d)
+	add := func(text string) {
+		thing.Tool(board, "lamp", text, func(context.Context, struct{}) (string, error) { return text, nil })
+	}
+	inVersions(t, func(t *testing.T, version string) {
+		session, notified := dialNotified(t, url, version)
+		lamp := func() string {
+			list, err := session.ListTools(t.Context(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, tool := range list.Tools {
+				if tool.Name == "lamp" {
+					return tool.Description
+				}
+			}
+			return ""
+		}
+		change := func(want string, what func()) {
+			t.Helper()
+			what()
+			d.Refresh()
+			select {
+			case <-notified:
+			case <-time.After(10 * time.Second):
+				t.Error("no notification")
+			}
+			if got := lamp(); got != want {
+				t.Errorf("the lamp is %q, want %q", got, want)
+			}
+		}
+		change("a lamp", func() { add("a lamp") })
+		answers := func(want string) {
+			t.Helper()
+			if got := call(t, session, "lamp", struct{}{}); !strings.Contains(got, `"`+want+`"`) {
+				t.Errorf("the lamp answered %s, want %q", got, want)
+			}
+		}
+		answers("a lamp")
+		change("another lamp", func() { board.Remove("lamp"); add("another lamp") })
+		answers("another lamp")
+		board.Remove("lamp")
+		thing.Tool(board, "lamp", "another lamp", func(context.Context, struct{}) (string, error) { return "a third", nil })
+		d.Refresh() // to callers it is the same
+		answers("a third")
+		change("", func() { board.Remove("lamp", "unknown") })
+		result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "lamp"})
+		if err == nil {
+			t.Errorf("a removed tool answered %v", result)
+		}
+		d.Refresh()
+		select {
+		case <-notified:
+			t.Error("a notification without a change")
+		case <-time.After(50 * time.Millisecond):
+		}
 	})
 }
 
