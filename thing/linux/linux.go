@@ -18,6 +18,7 @@
 //	thermal zones    ZONE (polled)
 //	LEDs             led_NAME (polled), led_NAME_set
 //	backlights       backlight_NAME (polled), backlight_NAME_set
+//	cameras          camera_NAME takes a picture
 //
 // The gateway records every number of a polled tool. Names of members end with their unit, such
 // as temp1_celsius.
@@ -87,6 +88,7 @@ type Board struct {
 	config  Config
 	finders []finder
 	chips   gpioChips
+	probe   func(file string) (format uint32, err error) // of a camera
 
 	mu      sync.Mutex
 	scanned bool
@@ -137,7 +139,7 @@ func newBoard(d *thing.Device, config Config) *Board {
 		config.Log = slog.New(slog.DiscardHandler)
 	}
 	b := &Board{
-		Device: d, config: config, chips: realChips{},
+		Device: d, config: config, chips: realChips{}, probe: probeCamera,
 		parts: make(map[string]*part), denied: make(map[string]bool),
 	}
 	b.Platform = "linux"
@@ -149,6 +151,7 @@ func newBoard(d *thing.Device, config Config) *Board {
 		{"sys/class/thermal", regexp.MustCompile(`^thermal_zone[0-9]+$`), b.findThermal},
 		{"sys/class/leds", regexp.MustCompile(`.`), b.findLED},
 		{"sys/class/backlight", regexp.MustCompile(`.`), b.findBacklight},
+		{"sys/class/video4linux", regexp.MustCompile(`^video[0-9]+$`), b.findCamera},
 	}
 	return b
 }
