@@ -258,3 +258,11 @@ func (t *text) UnmarshalJSON(data []byte) error {
 	}
 	return nil
 }
+
+// Mentions waits for the agent's request, and reports whether it offers a tool whose name
+// ends in suffix, or mentions it in a text.
+func (m *Model) Mentions(ctx context.Context, suffix string) bool {
+	m.t.Helper()
+	m.next(ctx)
+	return strings.Contains(m.now.text, suffix) || slices.ContainsFunc(m.now.tools, func(t Tool) bool { return strings.HasSuffix(t.Name, suffix) })
+}

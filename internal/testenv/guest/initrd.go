@@ -1,6 +1,6 @@
 //go:build linux
 
-package usb
+package guest
 
 import (
 	"bufio"
@@ -14,28 +14,31 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 //go:embed init.sh
 var initScript []byte
 
-// modules are the kernel modules for the bridge, in load order.
-var modules = []string{"common/usb-common", "core/usbcore", "host/uhci-hcd", "serial/usbserial", "serial/ftdi_sio"}
-
 // writeInitrd writes the guest's file system.
-func writeInitrd(to, kernel string, files map[string]string) error {
+func writeInitrd(to string, c Config) error {
 	const busybox = "/bin/busybox"
 	if err := static(busybox); err != nil {
 		return fmt.Errorf("the guest needs Debian's busybox-static: %w", err)
 	}
-	files = maps.Clone(files)
+	files := map[string]string{}
+	maps.Copy(files, c.Files)
+	parameters := make(map[int]string)
 	files["bin/busybox"] = busybox
-	for i, m := range modules {
-		module, err := one(kernel, "lib/modules/*/kernel/drivers/usb/"+m+".ko")
-		if err != nil {
-			return err
+	for i, m := range c.Modules {
+		if !filepath.IsAbs(m) {
+			var err error
+			if m, err = one(c.Kernel, "lib/modules/*/"+m); err != nil {
+				return err
+			}
 		}
-		files[fmt.Sprintf("modules/%d.ko", i)] = module
+		files[fmt.Sprintf("modules/%02d.ko", i)] = m
+		parameters[i] = c.Parameters[strings.TrimSuffix(filepath.Base(m), ".ko")]
 	}
 	f, err := os.Create(to)
 	if err != nil {
@@ -44,6 +47,9 @@ func writeInitrd(to, kernel string, files map[string]string) error {
 	defer f.Close()
 	a := newArchive(f)
 	a.add("init", initScript)
+	for i, text := range parameters {
+		a.add(fmt.Sprintf("modules/%02d.parameters", i), []byte(text))
+	}
 	for name, from := range files {
 		content, err := os.ReadFile(from)
 		if err != nil {
