@@ -49,6 +49,20 @@ equal other "$? $(grep -c usermod /tmp/out)" "8 1"
 equal netlink "$(journalctl -u ferrule -o cat --no-pager | grep -ciE 'netlink|address family')" 0
 equal serial "$(ferrule devices --json --data /var/lib/ferrule | grep -ciE 'permission denied|not permitted')" 0
 
+# The computer as a device: it runs with its restrictions, and nobody can use it without the token.
+systemctl start ferrule-board
+serves() { [ "$(show ActiveState ferrule-board)" = active ] && (: <>/dev/tcp/127.0.0.1/8642); }
+until_ok serves && ok board || failed board "$(systemctl status --no-pager ferrule-board)"
+equal board-user "$(ps -o user= -p "$(show MainPID ferrule-board)")" ferrule
+equal board-token "$(stat -c '%a %U' /var/lib/ferrule-board/token)" "600 ferrule"
+exec 3<>/dev/tcp/127.0.0.1/8642
+printf 'POST /mcp HTTP/1.0\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\n\r\n' >&3
+equal board-refuses "$(head -1 <&3 | cut -d' ' -f2)" 401
+exec 3>&-
+equal board-rules "$(journalctl -b -o cat --no-pager | grep -c 'ferrule-board.rules.*nvalid\|ferrule-board.rules.*nknown')" 0
+systemctl stop ferrule-board
+equal board-stop "$(show ActiveState ferrule-board) $(show Result ferrule-board)" "inactive success"
+
 # Reload keeps the process.
 pid=$(show MainPID)
 systemctl reload ferrule
