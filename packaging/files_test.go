@@ -34,3 +34,25 @@ func TestUSBVendors(t *testing.T) {
 		}
 	}
 }
+
+// TestBoardFiles checks that the unit of `ferrule board`, its udev rules and its groups name the
+// same groups, and that the unit asks for a token.
+func TestBoardFiles(t *testing.T) {
+	unit, rules := read(t, "ferrule-board.service"), read(t, "61-ferrule-board.rules")
+	groups := regexp.MustCompile(`(?m)^SupplementaryGroups=(.*)$`).FindStringSubmatch(unit)
+	var made, ruled []string
+	for _, m := range regexp.MustCompile(`(?m)^g (\w+) `).FindAllStringSubmatch(read(t, "ferrule-board.sysusers"), -1) {
+		made = append(made, m[1])
+	}
+	for _, m := range regexp.MustCompile(`(?:GROUP="|chgrp (?:-R )?)(\w+)`).FindAllStringSubmatch(rules, -1) {
+		ruled = append(ruled, m[1])
+	}
+	slices.Sort(ruled)
+	if ruled = slices.Compact(ruled); groups == nil || !slices.Equal(strings.Fields(groups[1]), made) || !slices.Equal(ruled, made) {
+		t.Errorf("groups of the unit are %q, of sysusers %q, of the rules %q", groups, made, ruled)
+	}
+	token := regexp.MustCompile(`(?m)^ExecStart=/usr/bin/ferrule board --token-file (\S+)$`).FindStringSubmatch(unit)
+	if token == nil || !strings.Contains(read(t, "../docs/how-to/raspberry-pi.md"), "file: "+token[1]+"\n") {
+		t.Errorf("the page and the unit do not name the same token file: %q", token)
+	}
+}

@@ -238,15 +238,21 @@ func (r root) testService(t *testing.T) {
 	}
 }
 
-// testUnit checks the unit with systemd-analyze and logs its exposure level. It does not
+// testUnit checks the units with systemd-analyze and logs their exposure levels. It does not
 // check that the service can open a port: systemd does not run here.
 func (r root) testUnit(t *testing.T) {
-	unit := r.path("/usr/lib/systemd/system/ferrule.service")
-	for _, page := range regexp.MustCompile(`man:([a-z.]+)\(([15])\)`).FindAllStringSubmatch(read(t, unit), -1) {
+	for _, name := range []string{"ferrule.service", "ferrule-board.service"} {
+		t.Run(name, func(t *testing.T) { r.testUnitOf(t, name) })
+	}
+}
+
+func (r root) testUnitOf(t *testing.T, name string) {
+	unit := r.path("/usr/lib/systemd/system/" + name)
+	for _, page := range regexp.MustCompile(`man:([a-z.-]+)\(([15])\)`).FindAllStringSubmatch(read(t, unit), -1) {
 		read(t, r.path("/usr/share/man/man"+page[2]+"/"+page[1]+"."+page[2]+".gz"))
 	}
 	// The program is in the root directory, not on this machine.
-	here := filepath.Join(t.TempDir(), "ferrule.service")
+	here := filepath.Join(t.TempDir(), name)
 	text := strings.Replace(read(t, unit), "ExecStart=/usr/bin/ferrule", "ExecStart="+r.path("/usr/bin/ferrule"), 1)
 	if err := os.WriteFile(here, []byte(text), 0o644); err != nil {
 		t.Fatal(err)

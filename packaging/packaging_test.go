@@ -141,7 +141,7 @@ func TestArchives(t *testing.T) {
 			want := []string{p.executable, "README.md", "LICENSE", "THIRD-PARTY-LICENSES.txt", "ferrule.yaml"}
 			switch p.os {
 			case "linux":
-				want = append(want, "man/ferrule.1", "completions/ferrule.bash", "service/ferrule.service", "service/60-ferrule.rules")
+				want = append(want, "man/ferrule.1", "completions/ferrule.bash", "service/ferrule.service", "service/60-ferrule.rules", "service/ferrule-board.service", "service/61-ferrule-board.rules")
 			case "darwin":
 				want = append(want, "man/ferrule.1", "completions/_ferrule")
 			case "windows":
