@@ -22,3 +22,11 @@ func hide(f *os.File) (restore func()) {
 	set(hidden)
 	return func() { set(before) }
 }
+
+// discard drops what was typed on a terminal and not read yet.
+func discard(f *os.File) {
+	var now syscall.Termios
+	if _, _, errno := syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), getTermios, uintptr(unsafe.Pointer(&now))); errno == 0 {
+		syscall.Syscall(syscall.SYS_IOCTL, f.Fd(), flushTermios, uintptr(unsafe.Pointer(&now)))
+	}
+}

@@ -18,3 +18,8 @@ func hide(f *os.File) (restore func()) {
 	setConsoleMode.Call(uintptr(handle), uintptr(mode&^echoInput))
 	return func() { setConsoleMode.Call(uintptr(handle), uintptr(mode)) }
 }
+
+// discard drops what was typed on a console and not read yet.
+func discard(f *os.File) {
+	flushInput.Call(f.Fd())
+}

@@ -9,6 +9,7 @@ import (
 var (
 	kernel32       = syscall.NewLazyDLL("kernel32.dll")
 	setConsoleMode = kernel32.NewProc("SetConsoleMode")
+	flushInput     = kernel32.NewProc("FlushConsoleInputBuffer")
 	consoleInfo    = kernel32.NewProc("GetConsoleScreenBufferInfo")
 )
 

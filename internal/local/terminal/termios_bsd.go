@@ -5,3 +5,6 @@ package terminal
 import "syscall"
 
 const getTermios, setTermios = syscall.TIOCGETA, syscall.TIOCSETA
+
+// flushTermios also drops unread input.
+const flushTermios = syscall.TIOCSETAF

@@ -116,7 +116,7 @@ func Describe(schema json.RawMessage) []string {
 		if p.Description != "" {
 			line += ", " + ferrule.OneLine(p.Description, 120)
 		}
-		lines = append(lines, line)
+		lines = append(lines, ferrule.Clean(line, ferrule.MaxText))
 	}
 	slices.Sort(lines)
 	return lines
@@ -138,6 +138,9 @@ func Parse(words []string, schema json.RawMessage) (json.RawMessage, error) {
 			return nil, fmt.Errorf("argument %q is given twice", name)
 		}
 		if !isJSON {
+			if err := declared[name].checkJSON(name, value); err != nil {
+				return nil, err
+			}
 			args[name] = declared[name].convert(value)
 			continue
 		}
@@ -147,6 +150,25 @@ func Parse(words []string, schema json.RawMessage) (json.RawMessage, error) {
 		args[name] = json.RawMessage(value)
 	}
 	return json.Marshal(args)
+}
+
+// checkJSON returns what is wrong with a value that must be a list or an object, and looks like
+// one. The gateway would only see a text.
+func (p Property) checkJSON(name, text string) error {
+	types := p.types()
+	list, object := slices.Contains(types, "array"), slices.Contains(types, "object")
+	text = strings.TrimSpace(text)
+	if slices.Contains(types, "string") || !list && !object || !strings.HasPrefix(text, "[") && !strings.HasPrefix(text, "{") {
+		return nil
+	}
+	var v any
+	if err := json.Unmarshal([]byte(text), &v); err != nil {
+		return fmt.Errorf("argument %q is not valid JSON: %w; put it in single quotes, so that the shell does not change it", name, err)
+	}
+	if _, ok := v.(map[string]any); ok && !object {
+		return fmt.Errorf("argument %q must be a list: put the object in [ ], such as %s='[{…}]'", name, name)
+	}
+	return nil
 }
 
 // convert converts a text to a type that the property declares, if it can. Without a
