@@ -1,5 +1,5 @@
 // Package doctor finds out what is wrong on a machine: with the data directory, the
-// configuration, the gateway, serial ports, MQTT brokers, Home Assistants, devices, agent programs and the
+// configuration, the gateway, serial ports, the hardware of a Linux board, MQTT brokers, Home Assistants, devices, agent programs and the
 // environment.
 //
 //	Examine -> ask the gateway for its status (0.9 s)
@@ -28,6 +28,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport/serial"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/ops/setup"
+	"github.com/ferrulehq/ferrule/internal/permission"
 )
 
 // Finding is the result of one check. Its JSON keys are stable.
@@ -74,6 +75,7 @@ type Doctor struct {
 	disk    disk
 	ask     func(ctx context.Context) gatewayState
 	list    func(ctx context.Context) (builtin.ListDevicesOutput, error)
+	access  func(file string) (permission.Denied, string) // why a file may not be written, and the group that may
 	survey  func(ctx context.Context, named ...string) ([]serial.PortStatus, error)
 	place   func() (setup.Place, error) // where agent programs keep their configurations
 
@@ -84,7 +86,7 @@ type Doctor struct {
 func New(p Parts) *Doctor {
 	d := &Doctor{
 		version: p.Version, data: p.Data, file: p.File, service: p.Service, root: "/", system: runtime.GOOS, environ: os.Environ(), now: time.Now,
-		disk: disk{me: os.Getuid(), writable: writable, owner: owner, free: p.FreeSpace}, survey: serial.Inspect, place: setup.Here,
+		disk: disk{me: os.Getuid(), writable: writable, owner: owner, free: p.FreeSpace}, access: permission.ToWrite, survey: serial.Inspect, place: setup.Here,
 	}
 	if path, err := filepath.Abs(d.data); err == nil && d.data != "" {
 		d.data = path
@@ -153,6 +155,7 @@ func (d *Doctor) Examine(ctx context.Context) []Finding {
 		{"ports", "port", d.ports},
 		{"ports", "grabbers", d.grabbers},
 		{"ports", "udev", d.udev},
+		{"hardware", "hardware", d.hardware},
 		{"brokers", "broker", d.mqtt},
 		{"homes", "home", d.homeAssistants},
 		{"boards", "board", d.devices},
