@@ -16,6 +16,7 @@ type Behavior struct {
 	Text string
 
 	board   model                                            // an ESP32 if it is zero
+	chunk   int                                              // reads so many bytes at a time as requests; zero if it waits for the end of a line
 	begin   func(ctx context.Context, c *boardSession) error // called when a client connects
 	request requestFunc
 	results results
@@ -120,18 +121,6 @@ func insteadOf(n int, do func(c *boardSession, req request) error) requestFunc {
 	}
 }
 
-// inPieces treats every n bytes as a request.
-func inPieces(n int) requestFunc {
-	return func(ctx context.Context, c *boardSession, line []byte) error {
-		for piece := range slices.Chunk(line, n) {
-			if err := c.answer(ctx, piece); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-}
-
 // toCalls applies to the answers of calls only.
 func toCalls(write answerFunc) answerFunc {
 	return func(ctx context.Context, c *boardSession, req request, answer string) error {
@@ -151,12 +140,20 @@ var lossy = []Behavior{
 		}),
 	},
 	{
-		Name: "small-buffer", Text: "reads 64 bytes at a time and treats them as a request",
-		request: inPieces(64),
+		Name: "library", Text: "takes what has arrived for a request, also without a line end, as library 1.1 and later do",
+		chunk: math.MaxInt,
 	},
 	{
-		Name: "byte-reads", Text: "reads one byte at a time and treats it as a request",
-		request: inPieces(1),
+		Name: "fifo", Text: "is an ESP32 on a UART with that library: 120 bytes arrive at a time",
+		chunk: 120,
+	},
+	{
+		Name: "small-buffer", Text: "is a board on native USB with that library: 64 bytes arrive at a time",
+		chunk: 64,
+	},
+	{
+		Name: "byte-reads", Text: "is a board on a slow UART with that library: one byte arrives at a time",
+		chunk: 1,
 	},
 	{
 		Name: "invalid-request", Text: "reads every third call incorrectly and answers \"Invalid request\"",

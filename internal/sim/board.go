@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ferrulehq/ferrule/thing"
@@ -24,9 +25,10 @@ const (
 // a servo. It is an ESP32 unless a Behavior says otherwise. Its readings depend on the time.
 type Board struct {
 	*thing.Device
-	model model
-	begin time.Time
-	calls int // number of tool calls, for behaviors
+	model  model
+	begin  time.Time
+	calls  int // number of tool calls, for behaviors
+	sweeps atomic.Int32
 
 	mu   sync.Mutex
 	runs map[string]int
@@ -143,5 +145,10 @@ func (b *Board) sweep(ctx context.Context, in sweep) (sweep, error) {
 	if in.Milliseconds < 0 || in.Milliseconds > 60000 {
 		return sweep{}, &thing.RefusedError{Reason: "milliseconds must be within 0 and 60000"}
 	}
+	b.sweeps.Add(1)
+	defer b.sweeps.Add(-1)
 	return in, sleep(ctx, time.Duration(in.Milliseconds)*time.Millisecond)
 }
+
+// Sweeping reports whether the servo moves back and forth.
+func (b *Board) Sweeping() bool { return b.sweeps.Load() > 0 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -33,10 +34,14 @@ func (c *boardSession) run(ctx context.Context) {
 	if c.behavior.begin != nil && c.behavior.begin(ctx, c) != nil {
 		return
 	}
+	if c.behavior.chunk > 0 {
+		c.readChunks(ctx)
+		return
+	}
 	in := bufio.NewReaderSize(c, c.board.model.line)
 	for {
-		line, err := in.ReadSlice('\n')
-		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+		line, err := c.readLine(in)
+		if err != nil {
 			return
 		}
 		if len(bytes.TrimSpace(line)) == 0 {
@@ -46,6 +51,61 @@ func (c *boardSession) run(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// readLine returns the next line. What does not fit the buffer is a request as well, and what
+// is there after a second of silence with firmware 1.0.
+func (c *boardSession) readLine(in *bufio.Reader) ([]byte, error) {
+	if wait := c.board.model.silence; wait > 0 {
+		if _, err := in.Peek(1); err != nil {
+			return nil, err
+		}
+		c.SetReadDeadline(time.Now().Add(wait))
+		defer c.SetReadDeadline(time.Time{})
+	}
+	line, err := in.ReadSlice('\n')
+	if errors.Is(err, bufio.ErrBufferFull) || errors.Is(err, os.ErrDeadlineExceeded) {
+		err = nil
+	}
+	return line, err
+}
+
+// readChunks reads as library 1.1 and later do: it takes what has arrived for a request, up to
+// the end of a line, and keeps nothing. Text after the first JSON value is ignored.
+func (c *boardSession) readChunks(ctx context.Context) {
+	arrived := make([]byte, 4<<10)
+	for {
+		n, err := c.Read(arrived)
+		if err != nil {
+			return
+		}
+		for rest := range slices.Chunk(arrived[:n], min(n, c.behavior.chunk)) {
+			for len(rest) > 0 {
+				size := min(len(rest), c.board.model.line)
+				if end := bytes.IndexByte(rest[:size], '\n'); end >= 0 {
+					size = end + 1
+				}
+				if c.takeChunk(ctx, bytes.TrimRight(rest[:size], "\r\n")) != nil {
+					return
+				}
+				rest = rest[size:]
+			}
+		}
+	}
+}
+
+// takeChunk answers what has arrived.
+func (c *boardSession) takeChunk(ctx context.Context, chunk []byte) error {
+	if len(chunk) == 0 {
+		return nil
+	}
+	var value json.RawMessage
+	if json.NewDecoder(bytes.NewReader(chunk)).Decode(&value) != nil {
+		value = chunk
+	} else if value[0] != '{' {
+		return c.write(fail(0, -32600, "Invalid request"))
+	}
+	return c.handle(ctx, value)
 }
 
 // handle answers a request.

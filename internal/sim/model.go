@@ -11,16 +11,17 @@ import (
 
 // model describes a kind of board.
 type model struct {
-	profile string  // the memory profile in get_info
-	line    int     // length of the longest request
-	maxID   int     // the largest request ID
-	steps   float64 // resolution of the converter, for 3.3 volts
-	unit    string  // of the voltage in adc_read; empty for none
-	volts   float64 // 3.3 volts in that unit
-	buffer  int     // maximum samples per pin; zero if it takes none
-	limit   int     // default limit of get_pin_buffer
-	i2c     bool    // has the I2C tools
-	full    bool    // has as many pins and tools as fit
+	profile string        // the memory profile in get_info
+	line    int           // length of the longest request
+	maxID   int           // the largest request ID
+	steps   float64       // resolution of the converter, for 3.3 volts
+	unit    string        // of the voltage in adc_read; empty for none
+	volts   float64       // 3.3 volts in that unit
+	buffer  int           // maximum samples per pin; zero if it takes none
+	limit   int           // default limit of get_pin_buffer
+	silence time.Duration // after which a part of a line is a request; zero for never
+	i2c     bool          // has the I2C tools
+	full    bool          // has as many pins and tools as fit
 }
 
 var (
@@ -31,7 +32,7 @@ var (
 	// fullBoard is an ESP32 with the maximum of pins and tools.
 	fullBoard = model{profile: "rich", line: 511, maxID: math.MaxInt32, steps: 4095, unit: "volts", volts: 3.3, buffer: 300, limit: 300, full: true}
 	// oldFirmware is an ESP32 with firmware 1.0.
-	oldFirmware = model{line: 64 << 10, maxID: math.MaxInt32, steps: 4095, unit: "volts", volts: 3.3, i2c: true}
+	oldFirmware = model{line: 64 << 10, maxID: math.MaxInt32, steps: 4095, unit: "volts", volts: 3.3, silence: time.Second, i2c: true}
 )
 
 // raw converts a voltage to a reading of the converter.

@@ -18,6 +18,7 @@ const (
 	reconnectStorm     = time.Millisecond
 	silenceTimeout     = 120 * time.Second // without a message, it considers a WebSocket dead
 	overlapDelay       = 3 * time.Second   // until it opens a second connection
+	helloTimeout       = 10 * time.Second  // for the server's hello
 )
 
 // Reconnect dials, serves the connection, and dials again, until ctx ends. If first is set,

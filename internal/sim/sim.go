@@ -6,6 +6,7 @@
 //	Toys       ─▶ Toy          a voice toy (built on thing/xiaozhi) that listens on TCP
 //	ToyClients ─▶ Toy          voice toys that connect to a gateway
 //	           └─▶ ToyBehavior
+//	Web        ─▶ Board        a board that serves MCP over HTTP, as mcpd does
 //	Home       ─▶ homeDevice   devices that describe themselves on an MQTT broker
 package sim
 

@@ -123,6 +123,20 @@ func TestToyBehaviors(t *testing.T) {
 			want(t, c.read(), `"serverInfo"`)
 			want(t, c.read(), `"type":"hello"`)
 		},
+		"strict-hello": func(t *testing.T, c *toyClient) {
+			want(t, c.call(1, lampOn), `"id":1,"result"`)
+			fmt.Fprintln(c, `{"type":"hello","session_id":"s1"}`)
+			if line, err := c.in.ReadString('\n'); err != io.EOF {
+				t.Errorf("after a hello without a transport: %s, %v", line, err)
+			}
+		},
+		"reboot": func(t *testing.T, c *toyClient) {
+			want(t, c.call(1, `{"name":"self.reboot"}`), `"id":1,"result"`)
+			start := time.Now()
+			if line, err := c.in.ReadString('\n'); err != io.EOF || time.Since(start) != time.Second {
+				t.Errorf("%s, %v after %v", line, err, time.Since(start))
+			}
+		},
 		"hello-again": func(t *testing.T, c *toyClient) {
 			want(t, c.call(1, lampOn), `"type":"hello"`)
 			want(t, c.read(), `"id":1,"result"`)
@@ -297,6 +311,8 @@ func TestToyIsFirmware(t *testing.T) {
 		"a session_id of before":                       "stale-session",
 		"a second socket without the first one closed": "second-socket",
 		"a FIN without a farewell":                     "hang-up",
+		"a restart after the answer":                   "reboot",
+		"an answer to hello that is late or wrong":     "strict-hello",
 		"sound of all framings between messages":       "sound",
 		"a connection with nobody at its end":          "half-open",
 		"two minutes without data":                     "impatient",
@@ -309,6 +325,29 @@ func TestToyIsFirmware(t *testing.T) {
 		if _, err := sim.NewToy(1, misbehave); err != nil {
 			t.Errorf("no toy shows %s: %v", what, err)
 		}
+	}
+}
+
+// TestToyHelloTimeout checks that a strict toy that said hello drops the connection after ten
+// seconds, unless it was answered.
+func TestToyHelloTimeout(t *testing.T) {
+	for _, answered := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			near, far := net.Pipe()
+			go newToy(t, "strict-hello").ServeConn(t.Context(), xiaozhi.Lines(far), true)
+			in := bufio.NewReader(near)
+			in.ReadString('\n')
+			if answered {
+				fmt.Fprintln(near, `{"type":"hello","transport":"websocket"}`)
+			}
+			start := time.Now()
+			near.SetReadDeadline(start.Add(time.Hour))
+			_, err := in.ReadString('\n')
+			if took := time.Since(start); answered != (took == time.Hour) || !answered && (err != io.EOF || took != 10*time.Second) {
+				t.Errorf("answered %t: %v after %v", answered, err, took)
+			}
+			near.Close()
+		})
 	}
 }
 

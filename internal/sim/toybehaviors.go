@@ -79,6 +79,24 @@ var toyGreetings = []ToyBehavior{
 		},
 	},
 	{
+		Name: "strict-hello", Text: "drops a WebSocket if its hello is not answered within ten seconds, or without a transport",
+		background: func(ctx context.Context, c *toySession) {
+			if c.first && sleep(ctx, helloTimeout) == nil && !c.greeted.Load() {
+				c.conn.Close()
+			}
+		},
+		message: func(ctx context.Context, c *toySession, req toyRequest, message []byte) error {
+			var m struct{ Type, Transport string }
+			if json.Unmarshal(message, &m) == nil && m.Type == "hello" {
+				if m.Transport == "" {
+					return errHangUp // firmware crashes
+				}
+				c.greeted.Store(true)
+			}
+			return c.answer(ctx, req, message)
+		},
+	},
+	{
 		Name: "hello-again", Text: "says hello again before each answer to a call",
 		answer: toyCalls(func(ctx context.Context, c *toySession, _ toyRequest, answer []byte) error {
 			return c.send(ctx, c.toy.Hello("websocket"), answer)
@@ -323,6 +341,19 @@ var toyLinks = []ToyBehavior{
 		answer: toyCalls(func(ctx context.Context, c *toySession, _ toyRequest, answer []byte) error {
 			if c.calls%3 == 0 {
 				return errHangUp
+			}
+			return c.send(ctx, answer)
+		}),
+	},
+	{
+		Name: "reboot", Text: "restarts a second after its answer to self.reboot or self.upgrade_firmware",
+		answer: toyCalls(func(ctx context.Context, c *toySession, req toyRequest, answer []byte) error {
+			if name := req.Params.Name; name == "self.reboot" || name == "self.upgrade_firmware" {
+				c.background.Go(func() {
+					if sleep(ctx, time.Second) == nil {
+						c.conn.Close()
+					}
+				})
 			}
 			return c.send(ctx, answer)
 		}),

@@ -19,6 +19,8 @@ type toySession struct {
 	background sync.WaitGroup
 	received   atomic.Int64  // when the last message arrived
 	left       chan struct{} // closed if the toy abandons the open connection
+	first      bool          // the toy said hello first
+	greeted    atomic.Bool   // the server answered it
 
 	requests int
 	calls    int
@@ -46,6 +48,7 @@ func (t *Toy) newSession(conn xiaozhi.Conn) *toySession {
 
 func (c *toySession) run(ctx context.Context, first bool) error {
 	ctx, cancel := context.WithCancel(ctx)
+	c.first = first
 	defer c.background.Wait()
 	defer c.conn.Close()
 	defer cancel()
