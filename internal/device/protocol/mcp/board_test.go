@@ -1,150 +1,84 @@
 package mcp_test
 
 import (
-	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/ferrulehq/ferrule/internal/device/protocol/mcp"
+	"github.com/ferrulehq/ferrule/internal/device/transport/httpclient"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/thing"
 )
 
-// board is a server like mcpd: it serves one connection at a time and closes it, keeps
-// streams open, and has one session.
-type board struct {
-	t       *testing.T
-	ln      net.Listener
-	session atomic.Pointer[string] // nil after a restart
-	fired   atomic.Int64
-	silent  atomic.Int64 // connections without a request
-	extra   atomic.Bool  // it has another tool
-
-	mu      sync.Mutex
-	streams []net.Conn
-}
-
-func newBoard(t *testing.T) *board {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+// startWeb runs a simulated board that behaves like mcpd. Its waits are short unless cfg says
+// otherwise.
+func startWeb(t *testing.T, cfg sim.WebConfig) *sim.Web {
+	t.Helper()
+	cfg.Addr = "127.0.0.1:0"
+	if cfg.Wait == 0 {
+		cfg.Wait = 100 * time.Millisecond
+	}
+	w, err := sim.ListenWeb(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &board{t: t, ln: ln}
-	t.Cleanup(func() { ln.Close(); b.endStreams() })
-	go func() {
-		for {
-			conn, err := ln.Accept()
-			if err != nil {
-				return
-			}
-			b.serve(conn)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
 		}
-	}()
-	return b
+	})
+	return w
 }
 
-// endStreams closes the streams, as boards do every few minutes, and returns how many.
-func (b *board) endStreams() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, conn := range b.streams {
-		conn.Close()
-	}
-	n := len(b.streams)
-	b.streams = nil
-	return n
+// pulse is a call that the board counts.
+func pulse(token string) ferrule.Call {
+	return ferrule.Call{Tool: "pulse", Args: json.RawMessage(fmt.Sprintf(`{"token":%q}`, token))}
 }
 
-func (b *board) url() string { return "http://" + b.ln.Addr().String() + "/mcp" }
-
-func (b *board) serve(conn net.Conn) {
-	conn.SetReadDeadline(time.Now().Add(5 * time.Second))
-	r, err := http.ReadRequest(bufio.NewReader(conn))
-	if err != nil {
-		b.silent.Add(1)
-		conn.Close()
-		return
-	}
-	if r.Method == http.MethodGet {
-		io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\nevent: endpoint\ndata: /mcp\n\n")
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.streams = append(b.streams, conn)
-		return
-	}
-	defer conn.Close()
-	var request struct {
-		ID     json.RawMessage
-		Method string
-	}
-	json.NewDecoder(r.Body).Decode(&request)
-	status, result := "200 OK", ""
-	switch session := b.session.Load(); {
-	case r.Header.Get("Mcp-Session-Id") != "" && session != nil && r.Header.Get("Mcp-Session-Id") != *session:
-		status, result = "404 Not Found", `"error":{"code":-32600,"message":"Invalid session"}`
-	case request.Method == "initialize":
-		id := fmt.Sprint("s", time.Now().UnixNano())
-		b.session.Store(&id)
-		result = `"result":{"protocolVersion":"2025-11-25","capabilities":{"tools":{"listChanged":true},"sampling":{},"roots":{}},"serverInfo":{"name":"mcpd","version":"0.49"}}`
-	case request.Method == "tools/list":
-		tools := `{"name":"fire","inputSchema":{"type":"object"}}`
-		if b.extra.Load() {
-			tools += `,{"name":"extra","inputSchema":{"type":"object"}}`
-		}
-		result = `"result":{"tools":[` + tools + `]}`
-	case request.Method == "tools/call":
-		result = fmt.Sprintf(`"result":{"content":[{"type":"text","text":"%d"}]}`, b.fired.Add(1))
-	default:
-		result = `"error":{"code":-32601,"message":"Method not found"}`
-	}
-	header := ""
-	if session := b.session.Load(); session != nil {
-		header = "Mcp-Session-Id: " + *session + "\r\n"
-	}
-	if request.ID == nil {
-		io.WriteString(conn, "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-		return
-	}
-	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,%s}`, request.ID, result)
-	fmt.Fprintf(conn, "HTTP/1.1 %s\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\nConnection: close\r\n\r\n%s", status, header, len(body), body)
+func pulsed(token string, runs int) string {
+	return fmt.Sprintf(`{"value":{"token":%q,"runs":%d}}`, token, runs)
 }
 
 // TestBoard: a board that serves one connection at a time is not blocked. After a restart,
 // or when another client starts a session, the session ends, and calls have the right
 // outcome.
 func TestBoard(t *testing.T) {
-	b := newBoard(t)
-	m := connect(t, b.url())
-	began := time.Now()
+	b := startWeb(t, sim.WebConfig{})
+	m := connect(t, b.URL())
 	for n := 1; n <= 5; n++ {
-		if got := m.do(ferrule.Call{Tool: "fire"}); got != fmt.Sprintf(`{"value":%d}`, n) {
+		if got := m.do(pulse("a")); got != pulsed("a", n) {
 			t.Errorf("call %d: %s", n, got)
 		}
 	}
-	if took := time.Since(began); took > 2*time.Second || b.silent.Load() != 0 {
-		t.Errorf("it took %v, with %d connections without a request", took, b.silent.Load())
+	if b.Silent() != 0 {
+		t.Errorf("%d connections without a request", b.Silent())
 	}
-	b.session.Store(nil) // a restart
-	if got := m.do(ferrule.Call{Tool: "fire"}); got != `{"value":6}` {
+	b.Restart()
+	if got := m.do(pulse("a")); got != pulsed("a", 6) {
 		t.Errorf("after a restart: %s", got)
 	}
 	if err := <-m.ran; err == nil || !strings.Contains(err.Error(), "restarted") {
 		t.Errorf("it ended with %v", err)
 	}
-	first, second := connect(t, b.url()), connect(t, b.url())
-	if got := first.do(ferrule.Call{Tool: "fire"}); !strings.Contains(got, `"code":"refused"`) {
+	first, second := connect(t, b.URL()), connect(t, b.URL())
+	if got := first.do(pulse("a")); !strings.Contains(got, `"code":"refused"`) {
 		t.Errorf("a session that another client ended: %s", got)
 	}
 	if err := <-first.ran; err == nil || !strings.Contains(err.Error(), "does not know the session") {
 		t.Errorf("it ended with %v", err)
 	}
-	if got := second.do(ferrule.Call{Tool: "fire"}); got != `{"value":7}` {
+	if got := second.do(pulse("a")); got != pulsed("a", 7) {
 		t.Errorf("the current session: %s", got)
 	}
 }
@@ -152,14 +86,107 @@ func TestBoard(t *testing.T) {
 // TestBoardMissed: list changes are missed while the stream is closed. The lists are read
 // when it is open again.
 func TestBoardMissed(t *testing.T) {
-	b := newBoard(t)
-	h := startGateway(t, b.url())
+	b := startWeb(t, sim.WebConfig{})
+	h := startGateway(t, b.URL())
 	until(t, "the board", h.online)
-	var ended int
-	until(t, "its stream", func() bool { ended = b.endStreams(); return ended > 0 })
-	b.extra.Store(true)
+	until(t, "its stream", func() bool { return b.EndStreams() > 0 })
+	thing.Tool(b.Board.Device, "extra", "One more", func(context.Context, struct{}) (bool, error) { return true, nil })
 	until(t, "the new tool", func() bool { dev, _ := h.robot(); return dev.Waiting == 1 })
 	if dev, _ := h.robot(); dev.State != ferrule.StateOnline {
 		t.Errorf("state %s", dev.State)
+	}
+}
+
+// TestBoardWaits: with the waits of the original, a stream and a silent client block the board
+// for five seconds each. Calls of several agents wait, and each runs once.
+func TestBoardWaits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("slow")
+	}
+	t.Parallel()
+	b := startWeb(t, sim.WebConfig{Wait: 5 * time.Second})
+	h := startGateway(t, b.URL())
+	until(t, "the board", h.online)
+	silent, err := net.Dial("tcp", strings.TrimSuffix(strings.TrimPrefix(b.URL(), "http://"), "/mcp"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	var wg sync.WaitGroup
+	for n := range 3 {
+		wg.Go(func() {
+			token := fmt.Sprint("agent ", n)
+			if got := h.do(pulse(token)); got != pulsed(token, 1) {
+				t.Errorf("%s: %s", token, got)
+			}
+		})
+	}
+	wg.Wait()
+	if b.Silent() != 1 { // the one above
+		t.Errorf("%d connections without a request", b.Silent())
+	}
+	if !h.online() {
+		t.Error("the board is offline")
+	}
+}
+
+// TestBoardRestarts: a board that restarts while a tool runs may have run it, and it is not
+// called again.
+func TestBoardRestarts(t *testing.T) {
+	b := startWeb(t, sim.WebConfig{})
+	begun := make(chan struct{}, 10)
+	thing.Tool(b.Board.Device, "brew", "Make coffee", func(ctx context.Context, _ struct{}) (bool, error) {
+		begun <- struct{}{}
+		b.Restart()
+		return true, nil
+	})
+	h := startGateway(t, b.URL())
+	until(t, "the board", h.online)
+	if got := h.do(ferrule.Call{Tool: "brew"}); !strings.Contains(got, `"code":"unanswered"`) {
+		t.Errorf("the call: %s", got)
+	}
+	until(t, "the board again", func() bool { return h.do(pulse("a")) == pulsed("a", 1) })
+	if n := len(begun); n != 1 {
+		t.Errorf("it ran %d times", n)
+	}
+}
+
+// TestBoardErrors: what a board rejects was not tried, and the reason is passed on.
+func TestBoardErrors(t *testing.T) {
+	b := startWeb(t, sim.WebConfig{Token: "secret"})
+	if _, _, err := mcp.New(mcp.Parts{}).Greet(t.Context(), openWith(t, httpclient.Device{URL: b.URL(), Token: "secret"})); err != nil {
+		t.Errorf("with its token: %v", err)
+	}
+	denied := startGateway(t, b.URL())
+	until(t, "the reason", func() bool {
+		dev, _ := denied.robot()
+		return dev != nil && strings.Contains(dev.Reason, "401")
+	})
+	m := connect(t, startWeb(t, sim.WebConfig{}).URL())
+	for _, test := range []struct {
+		call ferrule.Call
+		want string
+	}{
+		{ferrule.Call{Tool: "set_servo", Args: json.RawMessage(`{"angle":270}`)}, `angle must be within 0 and 180`},
+		{ferrule.Call{Tool: "set_servo", Args: json.RawMessage(`{"angle":"up"}`)}, `angle must be an integer`},
+		{ferrule.Call{Tool: "gone"}, `Tool not found: gone`},
+	} {
+		if got := m.do(test.call); !strings.Contains(got, `"code":"refused"`) || !strings.Contains(got, test.want) {
+			t.Errorf("%s: %s, want %s", test.call.Tool, got, test.want)
+		}
+	}
+	fast := startWeb(t, sim.WebConfig{Rate: 8})
+	m = connect(t, fast.URL())
+	refused, calls := 0, 0
+	for ; refused == 0 && calls < 200; calls++ {
+		switch got := m.do(pulse("a")); {
+		case strings.Contains(got, `"code":"refused"`) && strings.Contains(got, "Rate limit exceeded") && strings.Contains(got, "call less often"):
+			refused++
+		case got != pulsed("a", fast.Board.Runs()["a"]):
+			t.Errorf("a call: %s", got)
+		}
+	}
+	if runs := fast.Board.Runs()["a"]; refused == 0 || runs+refused != calls {
+		t.Errorf("%d calls ran and %d were refused", runs, refused)
 	}
 }

@@ -40,7 +40,7 @@ type gateway struct {
 }
 
 // startGateway runs a gateway with one device, robot, until the test ends.
-func startGateway(t *testing.T, url string) *gateway {
+func startGateway(t *testing.T, url string, overlays ...*overlay.File) *gateway {
 	t.Helper()
 	h := &gateway{t: t, fleet: fleet.New(nil)}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
@@ -55,7 +55,7 @@ func startGateway(t *testing.T, url string) *gateway {
 	d := dock.New(dock.Parts{
 		Config: dock.DefaultConfig(), Connectors: []transport.Connector{connector(t, httpclient.Device{URL: url, Name: "robot"})},
 		Protocols: map[string]protocol.Protocol{mcp.Name: mcp.New(mcp.Parts{Version: "1.0"})},
-		Overlays:  overlay.NewSet(), Fleet: h.fleet, Store: memory, Log: log,
+		Overlays:  overlay.NewSet(overlays...), Fleet: h.fleet, Store: memory, Log: log,
 		OnEvent: func(e ferrule.Event) { h.mu.Lock(); defer h.mu.Unlock(); h.events = append(h.events, e) },
 	})
 	h.pipeline = pipeline.New(pipeline.Parts{Config: pipeline.DefaultConfig(), Journal: records, Fleet: h.fleet, Log: log}).Handle
