@@ -7,7 +7,7 @@
 //   -DBAUD=9600    speed of the line; the default is 115200
 //   -DFRAGMENTS    the receive loop of library 1.1 and later: the bytes that have
 //                  arrived when no byte is waiting are parsed as a request
-//   -DLINES        reads through the LineStream of testdata/arduino/lines.cpp
+//   -DKILN_MS=1000 three tools for a long job; a second of the job lasts so long
 //   -DLARGE        eight pins, eight tools and long descriptions
 //   -DBOOT='"..."' text that is printed at boot
 
@@ -92,14 +92,6 @@ static bool take_byte(char *c) {
   received.tail = after(received.tail);
   return true;
 }
-
-#ifdef LINES
-bool port_take(char *c);
-bool lines_take(char *c);
-bool port_take(char *c) { return take_byte(c); }
-#else
-#define lines_take take_byte
-#endif
 
 static void put(char c) {
   while (after(sending.head) == sending.tail) {
@@ -531,7 +523,8 @@ static void say_pin_name(pin_ref p) {
   SAY("',");
 }
 
-// get_pin_buffer returns the oldest samples and keeps them.
+// get_pin_buffer returns the oldest samples and keeps them. Like the library it counts all
+// of them, also if the limit is lower.
 static void get_pin_buffer(void) {
   pin_ref p = named_pin();
   if (!p) {
@@ -548,7 +541,7 @@ static void get_pin_buffer(void) {
   if (!int_param(TEXT("limit"), &limit) || limit < 0) limit = 10;
   if (limit > samples.kept) limit = samples.kept;
   SAY("'count':");
-  say_number(limit);
+  say_number(samples.kept);
   SAY(",'values':[");
   uint8_t oldest = (samples.next + KEPT_SAMPLES - samples.kept) % KEPT_SAMPLES;
   for (uint8_t i = 0; i < limit; i++) {
@@ -673,6 +666,85 @@ static void runs(void) {
   end_result();
 }
 
+#ifdef KILN_MS
+// The kiln is a long job: start_kiln begins it, the board goes on by itself, kiln_status says
+// how far it is, and stop_kiln ends it. The LED is on while it fires. The number of starts
+// survives a reset, the job does not: the status then has the job 0.
+#define STARTS_ARE_VALID 0x5EED0F1AUL
+
+static struct {
+  uint32_t valid;
+  uint32_t count;
+} starts __attribute__((section(".noinit")));
+
+static struct {
+  uint32_t job;
+  uint32_t begun;
+  uint16_t seconds;
+  enum { IDLE, FIRING, DONE, STOPPED } state;
+} kiln;
+
+static void begin_kiln(void) {
+  if (starts.valid == STARTS_ARE_VALID) return;
+  starts.valid = STARTS_ARE_VALID;
+  starts.count = 0;
+}
+
+static uint32_t kiln_elapsed(void) { return (millis() - kiln.begun) / KILN_MS; }
+
+static void fire(void) {
+  if (kiln.state != FIRING || kiln_elapsed() < kiln.seconds) return;
+  kiln.state = DONE;
+  write_pin(13, false);
+}
+
+static void say_kiln(void) {
+  fire();
+  RESULT("{'job':");
+  say_number(kiln.job);
+  SAY(",'state':'");
+  switch (kiln.state) {
+  case IDLE: SAY("idle"); break;
+  case FIRING: SAY("firing"); break;
+  case DONE: SAY("done"); break;
+  case STOPPED: SAY("stopped"); break;
+  }
+  SAY("','left':");
+  say_number(kiln.state == FIRING ? kiln.seconds - kiln_elapsed() : 0);
+  SAY(",'starts':");
+  say_number(starts.count);
+  SAY("}");
+  end_result();
+}
+
+static void start_kiln(void) {
+  int16_t seconds;
+  fire();
+  if (!int_param(TEXT("seconds"), &seconds) || seconds < 1) {
+    bad_params(TEXT("Bad params"));
+    return;
+  }
+  if (kiln.state == FIRING) {
+    bad_params(TEXT("The kiln is firing"));
+    return;
+  }
+  kiln.job = ++starts.count;
+  kiln.begun = millis();
+  kiln.seconds = seconds;
+  kiln.state = FIRING;
+  write_pin(13, true);
+  say_kiln();
+}
+
+static void stop_kiln(void) {
+  if (kiln.state == FIRING) {
+    kiln.state = STOPPED;
+    write_pin(13, false);
+  }
+  say_kiln();
+}
+#endif
+
 #ifdef LARGE
 static void nothing(void) {
   RESULT("{'ok':true}");
@@ -707,6 +779,11 @@ static const __flash struct tool tools[] = {
     {"reboot", "Answer, then reset the board", reboot},
     {"count", "Count an execution; params: token (any text, new each time)", count},
     {"runs", "Tell how often count was executed", runs},
+#ifdef KILN_MS
+    {"start_kiln", "Begin to fire; params: seconds", start_kiln},
+    {"kiln_status", "Tell the state of the kiln", say_kiln},
+    {"stop_kiln", "Stop firing", stop_kiln},
+#endif
 #ifdef LARGE
     {"feed", "Feed the fish; params: grams (1 to 9)", nothing},
     {"water_change", "Change a tenth of the water; the pumps are off meanwhile", nothing},
@@ -825,7 +902,7 @@ static void answer_line(void) {
 // full.
 static void receive(void) {
   static uint32_t last_byte;
-  for (char c; lines_take(&c); last_byte = millis()) {
+  for (char c; take_byte(&c); last_byte = millis()) {
     if (c == '\n') answer_line();
     else if (c != '\r') line[line_length++] = c;
     if (line_length == sizeof line - 1) answer_line();
@@ -859,10 +936,16 @@ int main(void) {
   start_clock();
   begin_pins();
   begin_tally();
+#ifdef KILN_MS
+  begin_kiln();
+#endif
   sei();
   SAY(BOOT);
   for (;;) {
     sample();
+#ifdef KILN_MS
+    fire();
+#endif
     receive();
     rest();
   }

@@ -308,6 +308,12 @@ static void run_command(const char *command) {
     fprintf(out, "PWM %d\n", duty());
     return;
   }
+  if (!strcmp(command, "waiting")) {
+    n = 0;
+    if (master >= 0) ioctl(master, FIONREAD, &n);
+    fprintf(out, "WAITING %d\n", n);
+    return;
+  }
   if (!strcmp(command, "replug")) {
     close_pty();
     open_pty();

@@ -29,12 +29,19 @@ import (
 // Options configure a board. The zero value is a board at 115200 baud in real time that
 // waits for the end of a line.
 type Options struct {
-	Baud      int    // 115200 if zero
-	Large     bool   // eight pins and eight tools: a list of 2.6 KB
-	Fragments bool   // parses a request before its line has ended, as library 1.1 and later do
-	Lines     []byte // a LineStream.h, which the board then reads through
-	Fast      bool   // ignores the baud rate
-	Strict    bool   // garbles bytes if the host has another baud rate
+	Baud  int  // 115200 if zero
+	Large bool // eight pins and eight tools: a list of 2.6 KB
+	// Kiln adds start_kiln, kiln_status and stop_kiln, a job that the board does by itself. A
+	// second of the job lasts so long. The LED is on while the kiln fires.
+	Kiln      time.Duration
+	Fragments bool // parses a request before its line has ended, as library 1.1 and later do
+	Fast      bool // ignores the baud rate
+	Strict    bool // garbles bytes if the host has another baud rate
+
+	// Sketch is an Arduino sketch that runs instead of the firmware of this package: the name
+	// of an example in docs/firmware, or a folder. It is built with these Flags.
+	Sketch string
+	Flags  string
 
 	// BootTime is how long the board ignores input after its port is opened, which
 	// resets it. Its output is lost while the port is closed. If zero, the board does
@@ -238,6 +245,12 @@ func (b *Board) Resets() int {
 func (b *Board) PWM() int {
 	b.t.Helper()
 	return b.number("PWM", "pwm")
+}
+
+// Waiting returns how many bytes the host has sent that the chip has not read.
+func (b *Board) Waiting() int {
+	b.t.Helper()
+	return b.number("WAITING", "waiting")
 }
 
 // Cycle returns the time of the chip's clock.

@@ -136,11 +136,14 @@ func TestSamples(t *testing.T) {
 	if got.Pin != "light" || got.Count != 20 || len(got.Values) != 20 || got.Values[0] != 204 || !slices.IsSorted(got.Values) {
 		t.Errorf("the buffer is %+v", got)
 	}
-	if got := call[buffer](h, "get_pin_buffer", `{"pin":14}`); got.Count != 10 || !slices.Equal(got.Values, slices.Repeat([]int{204}, 10)) {
+	if got := call[buffer](h, "get_pin_buffer", `{"pin":14}`); got.Count != 20 || !slices.Equal(got.Values, slices.Repeat([]int{204}, 10)) {
 		t.Errorf("the oldest ten are %+v", got)
 	}
 	if got := call[buffer](h, "get_pin_buffer", `{"pin":14,"limit":3}`); !slices.Equal(got.Values, []int{204, 204, 204}) {
 		t.Errorf("the oldest three are %+v", got)
+	}
+	if got := call[buffer](h, "get_pin_buffer", `{"pin":14,"limit":0}`); got.Count != 20 || got.Values == nil || len(got.Values) != 0 {
+		t.Errorf("no samples are %+v", got)
 	}
 	if got := all(); got.Count != 20 {
 		t.Errorf("reading emptied the buffer: %+v", got)
@@ -233,39 +236,6 @@ func TestSpacesBeforeFragments(t *testing.T) {
 	for range 5 {
 		h.write(strings.Repeat(" ", 20) + getInfo + "\n")
 		h.expect(unparsed + unparsed + info)
-	}
-}
-
-// TestLineStream: with the LineStream that the documentation recommends, a board with the
-// receive loop of library 1.1 and later understands every request, also one that is longer
-// than the core's buffer. A line that is longer than its own is answered with one error.
-func TestLineStream(t *testing.T) {
-	t.Parallel()
-	header, err := os.ReadFile("../../../docs/how-to/LineStream.h")
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, h := start(t, uno.Options{Fragments: true, Lines: header})
-	b.ADC(0, 2500)
-	for range 20 {
-		h.write(getInfo + "\n")
-		h.expect(info)
-	}
-	h.write(strings.Replace(getInfo, "}", strings.Repeat(" ", 150)+"}", 1) + "\r\n")
-	h.expect(info)
-	h.write(getInfo[:10])
-	h.silent(100 * time.Millisecond)
-	h.write(getInfo[10:] + "\n\n")
-	h.expect(info)
-	h.write(strings.Replace(getInfo, "}", strings.Repeat(" ", 400)+"}", 1) + "\n")
-	h.expect(unparsed)
-	h.do("gpio_write", `{"pin":13,"value":true}`)
-	if !b.Pin("B5") {
-		t.Error("the LED is off")
-	}
-	h.do("pwm_write", `{"pin":9,"duty":128}`)
-	if got := call[struct{ Value int }](h, "adc_read", `{"pin":14}`); got.Value < 500 || got.Value > 525 {
-		t.Errorf("adc_read returned %d", got.Value)
 	}
 }
 
@@ -470,5 +440,35 @@ func TestMissingTools(t *testing.T) {
 		if !strings.Contains(string(out), want) || !strings.Contains(string(out), "gcc-avr") {
 			t.Errorf("with CI=%q: %s", ci, out)
 		}
+	}
+}
+
+// TestKiln checks the job: it goes on by itself, ends by itself or by stop_kiln, and does not
+// survive a reset; the number of starts does.
+func TestKiln(t *testing.T) {
+	t.Parallel()
+	b, h := start(t, uno.Options{Fast: true, Kiln: 10 * time.Millisecond})
+	type status struct {
+		Job, Left, Starts int
+		State             string
+	}
+	ask := func() status { return call[status](h, "kiln_status", "{}") }
+	if got := call[status](h, "start_kiln", `{"seconds":50}`); got.Job != 1 || got.State != "firing" || got.Left == 0 || !b.Pin("B5") {
+		t.Errorf("started: %+v", got)
+	}
+	b.WaitPin("B5", false)
+	if got := ask(); got != (status{1, 0, 1, "done"}) {
+		t.Errorf("ended: %+v", got)
+	}
+	h.do("start_kiln", `{"seconds":30000}`)
+	if got := call[status](h, "stop_kiln", "{}"); got != (status{2, 0, 2, "stopped"}) || b.Pin("B5") {
+		t.Errorf("stopped: %+v", got)
+	}
+	h.do("start_kiln", `{"seconds":30000}`)
+	b.Reset()
+	b.WaitPin("B5", false)
+	h.expect("\r\nMCP-U ready\r\n")
+	if got := ask(); got != (status{0, 0, 3, "idle"}) {
+		t.Errorf("reset: %+v", got)
 	}
 }
