@@ -32,9 +32,12 @@ type board struct {
 
 	info    info
 	profile profile
+	list    list
+	samples []*sampled
 	slow    int // calls
 
 	noiseBytes, noiseLines int // that were no answers, on earlier connections
+	linesJudged            bool
 }
 
 // request is a request that was sent.
@@ -73,9 +76,16 @@ func checkMCPU(ctx context.Context, target Target, o Options) (*Report, error) {
 	}
 	b.stream = newStream(conn)
 	defer func() { b.stream.close() }()
-	steps := []step{{"identity", b.identity}}
+	steps := []step{
+		{"identity", b.identity}, {"list", b.tools}, {"names", b.names}, {"schemas", b.schemas}, {"pins", b.pins}, {"calls", b.calls},
+		{"ids", b.ids}, {"errors", b.errors}, {"requests", b.fragments}, {"several requests", b.several}, {"long requests", b.lengths},
+		{"speed", b.speed}, {"sampling", b.sampling}, {"actuators", b.actuate}, {"reconnect", b.reconnect}, {"lines", b.lines},
+	}
 	if err := b.steps(ctx, steps); err != nil {
 		return nil, err
+	}
+	if !b.linesJudged {
+		b.judgeLines()
 	}
 	return b.finish(), nil
 }
