@@ -69,6 +69,8 @@ func Run(ctx context.Context, target Target, o Options) (*Report, error) {
 	switch target.kind {
 	case "serial", "tcp":
 		return checkMCPU(ctx, target, o)
+	case "http":
+		return checkHTTP(ctx, target, o)
 	}
 	return nil, fmt.Errorf("a target such as %s cannot be tested yet", target)
 }
