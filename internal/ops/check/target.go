@@ -71,8 +71,16 @@ func Run(ctx context.Context, target Target, o Options) (*Report, error) {
 		return checkMCPU(ctx, target, o)
 	case "http":
 		return checkHTTP(ctx, target, o)
+	case "ws":
+		if !target.listens() {
+			return checkSocket(ctx, target, o)
+		}
+	case "mqtt":
+		if !target.listens() {
+			return checkBroker(ctx, target, o)
+		}
 	}
-	return nil, fmt.Errorf("a target such as %s cannot be tested yet", target)
+	return checkToy(ctx, target, o)
 }
 
 // Help is the help text of the command.
