@@ -12,12 +12,14 @@ import (
 // Command is a command that calls one of the gateway's own tools and shows its result.
 type Command struct {
 	Use, Short, Long, Example string
-	Args                      int // how many there must be
+	Args                      int // how many there must be; -1 for one or more
 	// Flag is the only flag of the command, with its default and its usage.
 	Flag, Default, Usage string
 	Tool                 string
-	Input                func(args []string, flag string) any
-	Show                 func(result json.RawMessage) (Shown, error)
+	// Check returns what is wrong with the arguments and the flag; nil if nothing can be.
+	Check func(args []string, flag string) error
+	Input func(args []string, flag string) any
+	Show  func(result json.RawMessage) (Shown, error)
 }
 
 // Shown is a result for a terminal: a table, then a text.
@@ -27,7 +29,10 @@ type Shown struct {
 	Text   string
 }
 
-// shown returns a function that shows a result of a type.
+// ShownAs returns a function that shows a result of a type.
+func ShownAs[Out any](show func(Out) Shown) func(json.RawMessage) (Shown, error) { return shown(show) }
+
+// shown does the same.
 func shown[Out any](show func(Out) Shown) func(json.RawMessage) (Shown, error) {
 	return func(result json.RawMessage) (Shown, error) {
 		var out Out
