@@ -37,9 +37,13 @@ func (a *app) printReport(report pinning.Report) error {
 	if a.json {
 		return a.printJSON(report)
 	}
-	styles := map[string]string{pinning.Removed: red, pinning.Added: green, "": bold}
-	_, err := fmt.Fprint(a.stdout, report.Print(func(op, text string) string { return a.style(styles[op], text) }))
+	_, err := fmt.Fprint(a.stdout, report.Print(a.diffStyle))
 	return err
+}
+
+// diffStyle is the style of a part of a pinning.Report.
+func (a *app) diffStyle(op, text string) string {
+	return a.style(map[string]string{pinning.Removed: red, pinning.Added: green, "": bold}[op], text)
 }
 
 func (a *app) acceptCommand() *cobra.Command {

@@ -150,7 +150,7 @@ func TestApprovalOnOtherNode(t *testing.T) {
 	join := func(name string) func(c *config.Config) {
 		return func(c *config.Config) {
 			joins(c, name, servers)
-			c.Overlays, c.Calls.Deadline = overlays, config.Interval(300*time.Millisecond)
+			c.Overlays, c.Calls.Deadline = overlays, config.Interval(2*time.Second)
 		}
 	}
 	a := startGateway(t, nil, unmeasured, join("a"))
@@ -218,7 +218,7 @@ func TestApprovalOnOtherNode(t *testing.T) {
 		select {
 		case err := <-done:
 			t.Fatalf("the call ended without an answer: %v", err)
-		case <-time.After(time.Second): // longer than the deadline
+		case <-time.After(3 * time.Second): // longer than the deadline
 		}
 		if _, err := decide("answer_approval", fmt.Sprintf(`{"id":%q,"allow":%t}`, request.ID, allow)); err != nil {
 			t.Fatal(err)

@@ -1,22 +1,18 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
-	"github.com/ferrulehq/ferrule/internal/local/control"
-	"github.com/ferrulehq/ferrule/internal/local/terminal"
 	"github.com/ferrulehq/ferrule/internal/ops/arguments"
 	"github.com/ferrulehq/ferrule/internal/ops/attachment"
+	"github.com/ferrulehq/ferrule/internal/ops/calling"
+	"github.com/ferrulehq/ferrule/internal/ops/watchtext"
 	"github.com/ferrulehq/ferrule/internal/pipeline"
 )
 
@@ -33,6 +29,16 @@ func (a *app) callCommand() *cobra.Command {
               none, 440 is a number, true and false are booleans, and the rest is text
   key:=json   the value is JSON: key:='"440"' is always text
 
+On a terminal, you are asked for what is missing: without arguments for each one, else
+for those that are required. Enter takes the default or leaves the argument out, and
+Ctrl-D calls nothing. A device that its owner allows to ask questions asks you, too: you
+then have five minutes, or the --timeout. With --yes you are asked nothing before the call,
+and with --json nothing at all.
+
+DEVICE may be a pattern such as 'lamp-*', in quotes. The devices that match and have the
+tool are listed, and you confirm once; a tool that only reads needs no confirmation. Each
+device has an outcome of its own.
+
 A tool for people only, such as one that restarts the device, asks for confirmation
 first; --yes confirms.
 
@@ -42,17 +48,19 @@ the one that --output names. With --json the answer contains their paths.
 
 The exit code says what happened:
 
-  0  the tool ran
+  0  the tool ran, on all devices
   2  wrong command line: the tool did not run
   3  refused by the gateway: the tool did not run
   4  device offline or busy: the tool did not run
   5  refused by the device: the tool did not run
-  6  the tool may have run: the device failed or did not answer
+  6  the tool may have run: the device failed or did not answer. With a pattern, it ran
+     or may have run on a part of the devices
   7  no gateway is running: the tool did not run
   8  you may not use the gateway: the tool did not run`,
 		Example: `  ferrule call robot gpio_write pin=2 value=true
-  ferrule call robot beep frequency=440
+  ferrule call robot beep
   ferrule call doorbell take_photo --output door.jpg
+  ferrule call 'lamp-*' set on=false
   ferrule call gateway list_devices`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 {
@@ -68,31 +76,22 @@ The exit code says what happened:
 			if err := attachment.Check(output); err != nil {
 				return usageError{fmt.Errorf("--output: %w", err)}
 			}
-			tool, err := a.toolFor(cmd.Context(), args[0], args[1])
-			if err != nil {
-				return err
-			}
-			values, err := arguments.Parse(args[2:], json.RawMessage(tool.Input))
-			if err != nil {
-				return usageError{err}
-			}
-			if tool.UserOnly && args[0] != ferrule.GatewayID && !yes {
-				if err := a.confirm(cmd.Context(), args[0], tool, values); err != nil {
-					return err
+			c := a.newCaller(yes, timeout)
+			defer c.Close()
+			if calling.IsPattern(args[0]) {
+				if output != "" {
+					return usageError{errors.New("--output names one file, and a pattern stands for several devices; leave it out")}
 				}
+				return a.callMany(cmd.Context(), c, args[0], args[1], args[2:])
 			}
-			client, err := a.client()
+			tool, values, err := c.prepare(cmd.Context(), args[0], args[1], args[2:])
 			if err != nil {
 				return err
 			}
-			defer client.Close()
-			result, err := client.Handle(cmd.Context(), &ferrule.Call{
-				Principal: control.User(), Device: args[0], Tool: args[1], Args: values,
-				Timeout: ferrule.Duration(timeout), Progress: a.progress,
-			})
+			result, err := c.call(cmd.Context(), args[0], args[1], values, c.progress)
 			var e *ferrule.Error
 			if errors.As(err, &e) { // it may also have data
-				suggestArguments(e, args[2:], tool)
+				arguments.Suggest(e, args[2:], json.RawMessage(tool.Input))
 				a.save(e.Content, output)
 				for i := range e.Content {
 					e.Content[i].Data = nil
@@ -102,34 +101,42 @@ The exit code says what happened:
 				return err
 			}
 			if result.Age > 0 {
-				a.progress(ferrule.Progress{Message: fmt.Sprintf("cached answer, %v old", result.Age)})
+				c.progress(ferrule.Progress{Message: fmt.Sprintf("cached answer, %v old", result.Age)})
 			}
 			return a.printResult(result, output)
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "new `FILE` for a picture, sound or other data in the answer")
 	cmd.MarkFlagFilename("output")
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "confirm a call of a tool for people only")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "confirm, and ask for no arguments")
 	cmd.Flags().Var((*durationFlag)(&timeout), "timeout", "longest `duration` to wait; default the deadline of the tool")
 	return cmd
 }
 
 // printResult prints an answer, and writes its binary parts to files.
 func (a *app) printResult(result *ferrule.Result, output string) error {
+	value, files, err := a.resultValue(result, output)
+	if err == nil && output != "" && files == 0 {
+		fmt.Fprintf(a.stderr, "%s was not written: the answer has no picture, sound or other data.\n", output)
+	}
+	if err != nil {
+		return err
+	}
+	return a.printJSON(value)
+}
+
+// resultValue returns an answer for JSON, and writes its binary parts to files.
+func (a *app) resultValue(result *ferrule.Result, output string) (value any, files int, err error) {
 	parts, files, err := a.save(result.Content, output)
 	switch {
 	case err != nil:
-		return fmt.Errorf("the tool ran, but its answer could not be written to a file: %w", err)
-	case output != "" && files == 0:
-		fmt.Fprintf(a.stderr, "%s was not written: the answer has no picture, sound or other data.\n", output)
-	}
-	switch {
+		return nil, files, fmt.Errorf("the tool ran, but its answer could not be written to a file: %w", err)
 	case len(result.Value) == 0 && result.Content != nil:
-		return a.printJSON(parts)
+		return parts, files, nil
 	case a.json && files > 0:
-		return a.printJSON(map[string]any{"value": result.Value, "content": parts})
+		return map[string]any{"value": result.Value, "content": parts}, files, nil
 	}
-	return a.printJSON(result.Value)
+	return result.Value, files, nil
 }
 
 // save writes the binary parts of an answer to files, and says so.
@@ -138,49 +145,13 @@ func (a *app) save(content []ferrule.Content, output string) (parts []attachment
 	for _, part := range parts {
 		if part.Path != "" {
 			files++
-			fmt.Fprintf(a.stderr, "Wrote %s (%s, %d bytes).\n", a.style(bold, part.Path), ferrule.OneLine(ferrule.Clean(part.MIME, ferrule.MaxWord), maxShown), part.Bytes)
+			fmt.Fprintf(a.stderr, "Wrote %s (%s, %d bytes).\n", a.style(bold, part.Path), ferrule.OneLine(ferrule.Clean(part.MIME, ferrule.MaxWord), watchtext.MaxShown), part.Bytes)
 		}
 	}
 	return parts, files, err
 }
 
-// toolFor returns the description of a tool. It is empty if there is none; then the call
-// itself fails with a better message.
-func (a *app) toolFor(ctx context.Context, device, name string) (builtin.DescribedTool, error) {
-	about, err := a.describe(ctx, device)
-	var e *ferrule.Error
-	if err != nil && !(errors.As(err, &e) && e.Code == ferrule.NotFound) {
-		return builtin.DescribedTool{}, err
-	}
-	for _, t := range about.Tools {
-		if t.Name == name {
-			return t, nil
-		}
-	}
-	return builtin.DescribedTool{}, nil
-}
-
-// confirm asks for confirmation of a call of a tool for people only.
-func (a *app) confirm(ctx context.Context, device string, t builtin.DescribedTool, args json.RawMessage) error {
-	if !isTerminal(os.Stdin) {
-		return usageError{fmt.Errorf("%s of %s needs confirmation: add --yes", t.Name, device)}
-	}
-	fmt.Fprintf(a.stderr, "%s of %s needs confirmation: %s\nCall it with %s? [y/N] ", a.style(bold, t.Name), device, ferrule.OneLine(t.Text, 200), args)
-	switch strings.ToLower(strings.TrimSpace(terminal.ReadLine(ctx, os.Stdin))) {
-	case "y", "yes":
-		return nil
-	}
-	return ferrule.Errorf(ferrule.Cancelled, "%s was not called: not confirmed", t.Name)
-}
-
-// progress shows the progress of a call on a terminal.
-func (a *app) progress(p ferrule.Progress) {
-	if !a.json && isTerminal(os.Stderr) {
-		fmt.Fprintf(a.stderr, "%s\n", a.style(faint, p.Message))
-	}
-}
-
-// completeCall completes devices, then their tools, then the arguments of the tool.
+// completeCall completes devices, then their tools, then arguments and their values.
 func (a *app) completeCall(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return a.completeDevice(cmd, args, toComplete)
@@ -190,16 +161,20 @@ func (a *app) completeCall(cmd *cobra.Command, args []string, toComplete string)
 		return nil, cobra.ShellCompDirectiveError
 	}
 	var words []string
-	for _, t := range about.Tools {
-		switch {
-		case len(args) == 1 && t.Quarantine == "":
-			words = append(words, cobra.CompletionWithDesc(t.Name, ferrule.OneLine(t.Text, 60)))
-		case len(args) > 1 && t.Name == args[1]:
-			for name, p := range arguments.ParseInput(json.RawMessage(t.Input)).Properties {
-				words = append(words, cobra.CompletionWithDesc(name+"=", ferrule.OneLine(p.Description, 60)))
+	if len(args) == 1 {
+		for _, t := range about.Tools {
+			if t.Quarantine == "" {
+				words = append(words, cobra.CompletionWithDesc(t.Name, ferrule.OneLine(t.Text, 60)))
 			}
-			return words, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 		}
+		return words, cobra.ShellCompDirectiveNoFileComp
+	}
+	all, open := calling.Complete(about, args[1], args[2:], toComplete)
+	for _, c := range all {
+		words = append(words, cobra.CompletionWithDesc(c.Word, c.Text))
+	}
+	if open {
+		return words, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	}
 	return words, cobra.ShellCompDirectiveNoFileComp
 }

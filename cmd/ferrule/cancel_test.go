@@ -29,7 +29,7 @@ func TestCancel(t *testing.T) {
 
 func testCancel(t *testing.T, connect func(*testGateway) *testAgent) {
 	t.Parallel()
-	const sweep = 2 * time.Second
+	const sweep = 5 * time.Second
 	boards := startSim(t, sim.Config{})
 	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0]}, unmeasured)
 	g.online("robot")
@@ -63,7 +63,7 @@ func testCancel(t *testing.T, connect func(*testGateway) *testAgent) {
 	}
 
 	stopFirst, firstEnded := begin(first, int(sweep.Milliseconds()))
-	eventually(t, ample, "the first is in flight", func() bool { return intended(t, g, "robot", "sweep") == 1 })
+	eventually(t, ample, "the first is in flight", boards.Boards[0].Sweeping)
 	stopSecond, secondEnded := begin(second, 1)
 	select {
 	case p := <-second.progress:

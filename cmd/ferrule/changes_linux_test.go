@@ -55,6 +55,7 @@ func TestListChanges(t *testing.T) {
 	forget(all, atUno, atSteady)
 
 	// Each agent has a call in flight: one has reached the board, the others are queued.
+	all[0].mustUse("uno__gpio_read", `{"pin":13}`, nil) // nothing else is on the line then
 	board.Pause(time.Minute)
 	type ended struct {
 		told *agentOutcome
@@ -68,7 +69,7 @@ func TestListChanges(t *testing.T) {
 		}()
 	}
 	eventually(t, ample, "the calls are in flight", func() bool { return intended(t, g, "uno", "gpio_write") == len(all) })
-	time.Sleep(50 * time.Millisecond) // the first is being sent
+	eventually(t, ample, "one has been sent", func() bool { return board.Waiting() > 0 })
 
 	pulled := time.Now()
 	board.Hangup()

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -44,50 +43,10 @@ The exit code is 1 if something is wrong, else 0.`,
 
 // printFindings prints findings. It returns an error if something is wrong.
 func (a *app) printFindings(all []doctor.Finding, listAll bool) error {
-	count := make(map[doctor.Health]int)
-	for _, f := range all {
-		count[f.State]++
-	}
-	var err error
-	if n := count[doctor.Wrong]; n == 1 {
-		err = errors.New("1 thing is wrong")
-	} else if n > 1 {
-		err = fmt.Errorf("%d things are wrong", n)
-	}
+	report := doctor.Report{Version: version(), Findings: all}
 	if a.json {
-		return errors.Join(a.printJSON(struct {
-			Version  string           `json:"version"`
-			Wrong    int              `json:"wrong"`
-			Notes    int              `json:"notes"`
-			Findings []doctor.Finding `json:"findings"`
-		}{version(), count[doctor.Wrong], count[doctor.Note], all}), err)
+		return errors.Join(a.printJSON(report.Counted()), report.Err())
 	}
-	problems, fine := doctor.Summary(all)
-	if listAll {
-		problems, fine = all, ""
-	}
-	area := ""
-	for _, f := range problems {
-		if listAll && f.Area != area {
-			area = f.Area
-			fmt.Fprintln(a.stdout, a.style(bold, area))
-		}
-		a.printFinding(f)
-	}
-	if fine != "" {
-		a.printFinding(doctor.Finding{State: doctor.Fine, Found: fine})
-	}
-	if err == nil {
-		fmt.Fprintln(a.stdout, "\nNothing is wrong.")
-	}
-	return err
-}
-
-func (a *app) printFinding(f doctor.Finding) {
-	styles := map[doctor.Health]string{doctor.Fine: green, doctor.Note: bold, doctor.Wrong: red}
-	state := a.style(styles[f.State], fmt.Sprintf("%-5s", f.State))
-	fmt.Fprintf(a.stdout, "  %s  %s\n", state, strings.ReplaceAll(f.Found, "\n", "\n         "))
-	if f.Next != "" {
-		fmt.Fprintf(a.stdout, "         %s\n", a.style(faint, "→ "+f.Next))
-	}
+	fmt.Fprint(a.stdout, report.Print(listAll, a.style))
+	return report.Err()
 }

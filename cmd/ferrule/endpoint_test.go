@@ -205,7 +205,7 @@ func TestEndpoints(t *testing.T) {
 	}
 	other.call("robot__pulse", `{"token":"work"}`)
 
-	one.begin("tools/call", `{"name":"robot__sweep","arguments":{"milliseconds":1000}}`)
+	one.begin("tools/call", `{"name":"robot__sweep","arguments":{"milliseconds":4000}}`)
 	eventually(t, ample, "the call is in flight", func() bool { return intended(t, g, "robot", "sweep") == 1 })
 	home.goAway(true)
 	one.conn.Close()

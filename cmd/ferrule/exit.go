@@ -8,6 +8,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/local/control"
+	"github.com/ferrulehq/ferrule/internal/ops/arguments"
 )
 
 // The exit codes. They tell a script whether the hardware moved.
@@ -27,6 +28,11 @@ type usageError struct{ err error }
 
 func (e usageError) Error() string { return e.err.Error() }
 
+// exitStatus is the exit code of a program that was run. Everything is printed.
+type exitStatus int
+
+func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
 // exitCodes maps the codes of calls that did not run to exit codes. A newer gateway may
 // send codes that are not in it.
 var exitCodes = map[ferrule.Code]int{
@@ -39,8 +45,12 @@ var exitCodes = map[ferrule.Code]int{
 // fail prints the error of a command and returns the exit code.
 func (a *app) fail(command string, err error) int {
 	var usage usageError
+	var typed arguments.UsageError
+	var status exitStatus
 	var e *ferrule.Error
 	switch {
+	case errors.As(err, &status):
+		return int(status)
 	case errors.Is(err, control.ErrNoGateway):
 		a.printError(&ferrule.Error{
 			Code: ferrule.Offline, Message: "no gateway is running for " + a.dataDir(),
@@ -58,7 +68,7 @@ func (a *app) fail(command string, err error) int {
 			return exitMaybe
 		}
 		return cmp.Or(exitCodes[e.Code], exitOther)
-	case errors.As(err, &usage):
+	case errors.As(err, &usage), errors.As(err, &typed):
 		a.printError(&ferrule.Error{Code: ferrule.Invalid, Message: err.Error(), Hint: "Run `" + command + " --help` for details."})
 		return exitUsage
 	}

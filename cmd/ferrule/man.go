@@ -59,49 +59,20 @@ func manPages(root *cobra.Command, date string) map[string]string {
 func manName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
 
 func manOfCommand(cmd *cobra.Command, date string) string {
-	var p manpage.Page
-	p.Head(manName(cmd), 1, date, version(), cmd.Short)
-	p.Section("SYNOPSIS")
-	p.Literal(cmd.UseLine())
-	p.Section("DESCRIPTION")
-	text := cmd.Long
-	if text == "" {
-		text = cmd.Short + "."
-	}
-	p.Text(text)
-	if cmd.HasAvailableSubCommands() {
-		p.Section("COMMANDS")
-		for _, sub := range cmd.Commands() {
-			if !sub.Hidden {
-				p.Item(sub.Name(), sub.Short+".")
-			}
-		}
-	}
 	const width = 72
-	if flags := cmd.LocalFlags().FlagUsagesWrapped(width); flags != "" {
-		p.Section("OPTIONS")
-		p.Literal(strings.TrimRight(flags, "\n"))
+	c := manpage.Command{
+		Name: manName(cmd), Short: cmd.Short, Use: cmd.UseLine(), Long: cmd.Long, Example: cmd.Example,
+		Flags: cmd.LocalFlags().FlagUsagesWrapped(width), Inherited: cmd.InheritedFlags().FlagUsagesWrapped(width),
 	}
-	if flags := cmd.InheritedFlags().FlagUsagesWrapped(width); flags != "" {
-		p.Section("GLOBAL OPTIONS")
-		p.Literal(strings.TrimRight(flags, "\n"))
-	}
-	if cmd.Example != "" {
-		p.Section("EXAMPLES")
-		p.Literal(cmd.Example)
-	}
-	var also []string
 	if cmd.HasParent() {
-		also = append(also, manName(cmd.Parent())+"(1)")
+		c.Parent = manName(cmd.Parent())
 	}
 	for _, sub := range cmd.Commands() {
 		if !sub.Hidden {
-			also = append(also, manName(sub)+"(1)")
+			c.Commands = append(c.Commands, manpage.Command{Word: sub.Name(), Name: manName(sub), Short: sub.Short})
 		}
 	}
-	p.Section("SEE ALSO")
-	p.Text(strings.Join(append(also, "ferrule.yaml(5)"), ", "))
-	return p.String()
+	return c.Page(date, version())
 }
 
 func manOfFile(date string) string {

@@ -12,12 +12,12 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ops/table"
 )
 
-// The styles of text on a terminal, as ANSI codes.
+// The styles of text on a terminal.
 const (
-	bold  = "1"
-	green = "32"
-	red   = "31"
-	faint = "2"
+	bold  = terminal.Bold
+	green = terminal.Green
+	red   = terminal.Red
+	faint = terminal.Faint
 )
 
 // style adds a style to text, if the output is a terminal that supports it.

@@ -30,6 +30,9 @@ func (a *app) accessCommand(c access.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: c.Use, Short: c.Short, Long: c.Long, Example: c.Example, Args: exactly(c.Args),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if c.Check != nil && c.Check(args, flag) != nil {
+				return usageError{c.Check(args, flag)}
+			}
 			out, err := callGateway[json.RawMessage](cmd.Context(), a, c.Tool, c.Input(args, flag))
 			switch {
 			case err != nil:

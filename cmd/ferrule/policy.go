@@ -53,7 +53,7 @@ person:NAME.`,
 			if len(args) < 3 {
 				return exactly(3)(cmd, args)
 			}
-			tool, err := a.toolFor(cmd.Context(), args[1], args[2])
+			_, tool, err := a.toolFor(cmd.Context(), args[1], args[2])
 			if err != nil {
 				return err
 			}

@@ -11,8 +11,8 @@ func (a *app) reloadCommand() *cobra.Command {
 		Use:   "reload",
 		Short: "Read the configuration, overlays and tokens again",
 		Long: `Make the running gateway read its configuration file, overlays and token files again.
-Devices stay connected, and no board restarts. The command prints what changed, and what
-changes only when you restart the gateway.
+Devices stay connected, and no board restarts. The command prints what changed, what
+changes only when you restart the gateway, and what overlays make unusable.
 
 If a file has a mistake, nothing changes and the gateway keeps running as before.
 
@@ -34,9 +34,11 @@ The signal SIGHUP does the same; the gateway then logs what changed.`,
 			}
 			if len(done.Applied)+len(done.Restart) == 0 {
 				fmt.Fprintln(a.stdout, "Nothing has changed.")
+				a.printList("Read:", done.Read)
 			}
 			a.printList("Changed:", done.Applied)
 			a.printList("Needs a restart:", done.Restart)
+			a.printList("Problems:", done.Problems)
 			return nil
 		},
 	}

@@ -31,7 +31,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := a.root()
 	root.SetArgs(args)
 	if cmd, err := root.ExecuteContextC(ctx); err != nil {
-		return a.fail(cmd.CommandPath(), a.suggest(ctx, err))
+		return a.fail(cmd.CommandPath(), a.suggest(ctx, cmd, err))
 	}
 	return 0
 }
@@ -47,6 +47,7 @@ Try it without hardware:
 
   ferrule sim mcpu --tcp 127.0.0.1:4242 &
   ferrule up --tcp robot=127.0.0.1:4242 &
+  sleep 1
   ferrule devices
   ferrule tools robot
   ferrule call robot gpio_write pin=2 value=true
@@ -77,7 +78,7 @@ The exit codes of all commands:
 	cmd.PersistentFlags().StringVar(&a.data, "data", "", "data `DIR` of the gateway (FERRULE_DATA; default the user's own)")
 	cmd.PersistentFlags().BoolVar(&a.json, "json", false, "print JSON, for scripts")
 	for _, c := range []*cobra.Command{
-		a.upCommand(), a.mcpCommand(), a.devicesCommand(), a.toolsCommand(), a.callCommand(), a.watchCommand(), a.historyCommand(), a.traceCommand(),
+		a.upCommand(), a.mcpCommand(), a.devicesCommand(), a.describeCommand(), a.toolsCommand(), a.callCommand(), a.watchCommand(), a.historyCommand(), a.traceCommand(),
 		a.adoptCommand(), a.diffCommand(), a.acceptCommand(), a.forgetCommand(), a.renameCommand(), a.labelCommand(), a.releaseCommand(), a.retryCommand(),
 		a.approvalsCommand(), a.approveCommand(), a.denyCommand(), a.stopCommand(), a.resumeCommand(), a.reloadCommand(), a.auditCommand(), a.policyCommand(),
 		a.accessCommand(access.Login), a.openCommand(), a.peopleCommand(), a.tokenCommand(), a.tlsCommand(),
@@ -85,7 +86,7 @@ The exit codes of all commands:
 		c.PersistentPreRunE = a.needData
 		cmd.AddCommand(c)
 	}
-	cmd.AddCommand(a.setupCommand(), a.doctorCommand(), a.simCommand(), a.versionCommand(), a.manCommand(), a.sqlCommand())
+	cmd.AddCommand(a.setupCommand(), a.doctorCommand(), a.checkCommand(), a.simCommand(), a.boardCommand(), a.versionCommand(), a.manCommand(), a.sqlCommand())
 	return parent(cmd)
 }
 
@@ -116,7 +117,7 @@ func withoutJargon(err error) error {
 // exactly is cobra.ExactArgs with a usageError.
 func exactly(n int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != n {
+		if len(args) != n && (n >= 0 || len(args) < -n) {
 			return usageError{fmt.Errorf("usage: %s", cmd.UseLine())}
 		}
 		return nil

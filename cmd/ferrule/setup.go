@@ -5,11 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -22,14 +19,14 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ops/setup"
 )
 
-// setupFlags are the flags of `ferrule setup`.
-type setupFlags struct {
-	name, http             string
-	project, print, remove bool
-}
-
 func (a *app) setupCommand() *cobra.Command {
-	var s setupFlags
+	s := access.Setup{Args: a.mcpArgs, Service: a.useService}
+	s.Tokens = func(ctx context.Context) (builtin.ListTokensOutput, error) {
+		return callGateway[builtin.ListTokensOutput](ctx, a, "list_tokens", builtin.ListTokensInput{})
+	}
+	s.AddToken = func(ctx context.Context, in builtin.AddTokenInput) (builtin.TokenOutput, error) {
+		return callGateway[builtin.TokenOutput](ctx, a, "add_token", in)
+	}
 	cmd := &cobra.Command{
 		Use:   "setup [CLIENT] [flags] [-- MCP-FLAGS]",
 		Short: "Set up an agent program, or a Home Assistant",
@@ -47,7 +44,7 @@ func (a *app) setupCommand() *cobra.Command {
 			if dash := cmd.ArgsLenAtDash(); dash >= 0 {
 				n = dash
 			}
-			if n > 1 || n == 0 && (len(args) > 0 || s.print || s.remove || s.http != "") {
+			if n > 1 || n == 0 && (len(args) > 0 || s.Print || s.Remove || s.HTTP != "") {
 				return usageError{fmt.Errorf("usage: %s", cmd.UseLine())}
 			}
 			return nil
@@ -74,15 +71,22 @@ func (a *app) setupCommand() *cobra.Command {
 			if err != nil {
 				return usageError{err}
 			}
-			return a.setup(cmd.Context(), place, client, s, args[1:])
+			s.Flags = args[1:]
+			report, err := s.Run(cmd.Context(), place, client)
+			if err == nil && a.json {
+				return a.printJSON(report.JSON)
+			} else if err == nil {
+				fmt.Fprint(a.stdout, report.Text)
+			}
+			return err
 		},
 	}
-	cmd.Flags().StringVar(&s.name, "name", setup.ServerName, "`NAME` of the server in the client, at most 12 characters")
-	cmd.Flags().StringVar(&s.http, "http", "", "connect to a running gateway at this `URL`; auto for its own")
+	cmd.Flags().StringVar(&s.Name, "name", setup.ServerName, "`NAME` of the server in the client, at most 12 characters")
+	cmd.Flags().StringVar(&s.HTTP, "http", "", "connect to a running gateway at this `URL`; auto for its own")
 	cmd.Flags().Lookup("http").NoOptDefVal = setup.RunningURL
-	cmd.Flags().BoolVar(&s.project, "project", false, "change the project file in this directory instead of the user's")
-	cmd.Flags().BoolVar(&s.print, "print", false, "print the entry and its file, change nothing")
-	cmd.Flags().BoolVar(&s.remove, "remove", false, "remove Ferrule")
+	cmd.Flags().BoolVar(&s.Project, "project", false, "change the project file in this directory instead of the user's")
+	cmd.Flags().BoolVar(&s.Print, "print", false, "print the entry and its file, change nothing")
+	cmd.Flags().BoolVar(&s.Remove, "remove", false, "remove Ferrule")
 	cmd.MarkFlagsMutuallyExclusive("print", "remove")
 	cmd.MarkFlagsMutuallyExclusive("http", "remove")
 	cmd.AddCommand(a.setupHomeCommand())
@@ -116,8 +120,8 @@ func (a *app) setupHomeCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) listClients(place setup.Place, s setupFlags) error {
-	all := setup.Survey(place, s.project, s.name)
+func (a *app) listClients(place setup.Place, s access.Setup) error {
+	all := setup.Survey(place, s.Project, s.Name)
 	if a.json {
 		return a.printJSON(all)
 	}
@@ -143,151 +147,6 @@ func (a *app) listClients(place setup.Place, s setupFlags) error {
 		}
 		return cell
 	})
-}
-
-// setup adds Ferrule to the file of a client, removes it, or prints its entry.
-func (a *app) setup(ctx context.Context, place setup.Place, client setup.Client, s setupFlags, flags []string) error {
-	files, perm := client.Files(place, s.project), fs.FileMode(0o600)
-	if s.project {
-		perm = 0o644
-	}
-	if len(files) == 0 {
-		return usageError{fmt.Errorf("%s has no project files; leave out --project", client.Title)}
-	}
-	file := setup.Choose(files)
-	server := setup.Server{Name: s.name}
-	var plan access.Plan
-	var token builtin.TokenOutput
-	var replaced, left bool
-	if !s.remove {
-		err := a.fill(ctx, &server, s, flags)
-		if e := (*ferrule.Error)(nil); errors.As(err, &e) {
-			return err // of the gateway
-		}
-		if err != nil {
-			return usageError{err}
-		}
-	}
-	if err := client.Accepts(server); err != nil {
-		return usageError{err}
-	}
-	service, err := a.useService(ctx)
-	name := client.TokenName(s.name, service)
-	if s.http != "" {
-		var known builtin.ListTokensOutput
-		if err == nil {
-			known, err = callGateway[builtin.ListTokensOutput](ctx, a, "list_tokens", builtin.ListTokensInput{})
-		}
-		if plan, err = access.PlanHTTP(s.http, s.project || s.print, known, err); err != nil {
-			return err
-		}
-		server.URL = plan.URL
-		replaced = slices.ContainsFunc(known.Tokens, func(t ferrule.Token) bool { return t.Name == name })
-	}
-	if s.print {
-		if s.http != "" {
-			server.Token = "TOKEN"
-		}
-		return a.printSetup(client, file, server)
-	}
-	edit := func(doc []byte) ([]byte, error) { return client.Add(doc, server) }
-	if s.remove {
-		edit = func(doc []byte) ([]byte, error) {
-			left = client.HasToken(doc, server.Name)
-			return client.Remove(doc, server.Name)
-		}
-	}
-	done, err := client.Change(file, perm, func(doc []byte) ([]byte, error) {
-		after, err := edit(doc)
-		if err == nil && plan.Token { // it is made only if the file can be changed
-			if token, err = a.clientToken(ctx, name, file); err != nil {
-				return nil, err
-			}
-			server.Token = token.Secret
-			after, err = edit(doc)
-		}
-		if err != nil {
-			err = usageError{fmt.Errorf("%s: %w; nothing was changed. Run `ferrule setup %s --print` for the entry to add by hand", file, err, client.Name)}
-		}
-		return after, err
-	})
-	if err != nil {
-		return err
-	}
-	if a.json {
-		out := map[string]any{"client": client.Name, "file": done.Path, "changed": done.Changed, "backup": done.Backup}
-		if plan.Token {
-			out["token"], out["replaced"] = token.Token, replaced
-		}
-		return a.printJSON(out)
-	}
-	fmt.Fprint(a.stdout, done.Text(client, server.Name, s.remove))
-	switch {
-	case plan.Token:
-		fmt.Fprint(a.stdout, access.ClientToken(token, replaced))
-	case plan.Without != "":
-		fmt.Fprintln(a.stdout, plan.Without)
-	case left:
-		fmt.Fprint(a.stdout, access.TokenLeft(name))
-	}
-	return nil
-}
-
-// clientToken makes a token for a client, or rotates the one that it has.
-func (a *app) clientToken(ctx context.Context, name, file string) (builtin.TokenOutput, error) {
-	if err := setup.Private(file); err != nil {
-		return builtin.TokenOutput{}, err
-	}
-	return callGateway[builtin.TokenOutput](ctx, a, "add_token", builtin.AddTokenInput{Name: name, Rotate: true})
-}
-
-// printSetup prints the entry as a file without anything else.
-func (a *app) printSetup(client setup.Client, file string, server setup.Server) error {
-	text, err := client.Add(nil, server)
-	if err != nil {
-		return err
-	}
-	if a.json {
-		return a.printJSON(map[string]string{"client": client.Name, "file": file, "text": string(text)})
-	}
-	_, err = fmt.Fprintf(a.stdout, "Add this to %s:\n\n%s", file, text)
-	return err
-}
-
-// fill fills in the entry of a client.
-func (a *app) fill(ctx context.Context, server *setup.Server, s setupFlags, flags []string) (err error) {
-	if s.http == "" {
-		if server.Args, err = a.mcpArgs(flags); err == nil {
-			err = a.fillService(ctx, server, s, flags)
-		}
-		if err == nil {
-			server.Command, err = setup.OwnCommand(s.project)
-		}
-		return err
-	}
-	if u, err := url.Parse(s.http); s.http != setup.RunningURL && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
-		return fmt.Errorf("--http must be a URL such as %s, got %q", setup.URL, s.http)
-	}
-	if len(flags) > 0 {
-		return errors.New("flags after -- are for `ferrule mcp`, which --http does not start")
-	}
-	server.URL = s.http
-	return nil
-}
-
-// fillService makes the client use the packaged service, if it runs: a second gateway would
-// compete with it for the ports. Flags of the user, and a data directory, name another
-// gateway. A project file is shared with machines that may have no service; there
-// `ferrule mcp` decides when it starts.
-func (a *app) fillService(ctx context.Context, server *setup.Server, s setupFlags, flags []string) error {
-	if s.project || len(flags) > 0 {
-		return nil
-	}
-	use, err := a.useService(ctx)
-	if use {
-		server.Args = []string{"mcp", "--service"}
-	}
-	return err
 }
 
 // mcpArgs returns the arguments with which a client starts `ferrule mcp`. The client has

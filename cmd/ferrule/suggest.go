@@ -2,29 +2,24 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
-	"github.com/ferrulehq/ferrule/internal/ops/arguments"
 )
 
 // unknownName matches the errors of the gateway about a device or a tool that does not
 // exist.
 var unknownName = regexp.MustCompile(`^(?:there is no device|(\S+) has no tool) ("(?:[^"\\]|\\.)*")$`)
 
-// suggest adds to the error about an unknown device or tool the name that was probably
-// meant.
-func (a *app) suggest(ctx context.Context, err error) error {
+// suggest adds to the error of a command about an unknown device or tool the name that was
+// probably meant. A word that is not a device may be a subcommand.
+func (a *app) suggest(ctx context.Context, cmd *cobra.Command, err error) error {
 	var e *ferrule.Error
 	if !errors.As(err, &e) || e.Code != ferrule.NotFound {
 		return err
@@ -43,6 +38,7 @@ func (a *app) suggest(ctx context.Context, err error) error {
 		for _, d := range devices {
 			names = append(names, d.ID)
 		}
+		names = append(names, commandNames(cmd)...)
 	} else if about, err := a.describe(ctx, device); err == nil {
 		for _, t := range about.Tools {
 			names = append(names, t.Name)
@@ -52,34 +48,19 @@ func (a *app) suggest(ctx context.Context, err error) error {
 	return err
 }
 
-// suggestArguments adds to the error of a call with wrong arguments the names that were
-// probably meant.
-func suggestArguments(e *ferrule.Error, words []string, t builtin.DescribedTool) {
-	if e.Code != ferrule.Invalid {
-		return
-	}
-	declared := arguments.ParseInput(json.RawMessage(t.Input)).Properties
-	for _, word := range words {
-		name, _, _ := strings.Cut(word, "=")
-		name = strings.TrimSuffix(name, ":")
-		if _, ok := declared[name]; ok {
-			continue
-		}
-		if near := ferrule.Nearest(name, slices.Sorted(maps.Keys(declared))); near != "" {
-			e.Hint = strings.TrimSpace(fmt.Sprintf("Did you mean %s instead of %s? %s", near, name, e.Hint))
-		}
-	}
-}
-
 // unknownCommand returns the error for a command that does not exist.
 func unknownCommand(cmd *cobra.Command, name string) error {
-	var names []string
+	return usageError{fmt.Errorf("unknown command %q for %q%s", name, cmd.CommandPath(), ferrule.DidYouMean(name, commandNames(cmd)))}
+}
+
+// commandNames returns the names of the subcommands of a command.
+func commandNames(cmd *cobra.Command) (names []string) {
 	for _, c := range cmd.Commands() {
 		if c.IsAvailableCommand() {
 			names = append(names, c.Name())
 		}
 	}
-	return usageError{fmt.Errorf("unknown command %q for %q%s", name, cmd.CommandPath(), ferrule.DidYouMean(name, names))}
+	return names
 }
 
 // flagName matches the names of flags in their description.

@@ -13,9 +13,6 @@ type Releaser interface {
 	Release(ctx context.Context, id string, length time.Duration) error
 }
 
-// MaxRelease is the longest duration of a release.
-const MaxRelease = 24 * time.Hour
-
 // ReleaseDeviceInput has the arguments of release_device.
 type ReleaseDeviceInput struct {
 	Device string           `json:"device" jsonschema:"ID of the device"`
@@ -33,8 +30,8 @@ func ReleaseDevice(dock Releaser) Tool {
 	const text = "Releases the port of a device for a while, so that another program can use it. Ferrule reconnects by itself."
 	return Typed("release_device", text, ferrule.Changes, func(ctx context.Context, _ *ferrule.Call, in ReleaseDeviceInput) (ReleaseDeviceOutput, error) {
 		length := time.Duration(in.For)
-		if length < 0 || length > MaxRelease {
-			return ReleaseDeviceOutput{}, ferrule.Errorf(ferrule.Invalid, "for must be from 0s to %v, got %v", MaxRelease, length)
+		if length < 0 || length > ferrule.MaxRelease {
+			return ReleaseDeviceOutput{}, ferrule.Errorf(ferrule.Invalid, "for must be from 0s to %v, got %v", ferrule.MaxRelease, length)
 		}
 		return ReleaseDeviceOutput{in.Device, time.Now().Add(length)}, dock.Release(ctx, in.Device, length)
 	}).ForPeople()
