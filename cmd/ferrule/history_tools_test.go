@@ -44,7 +44,7 @@ func TestHistoryTools(t *testing.T) {
 	}
 	for _, mcpVersion := range mcpVersions {
 		a := dialAgent(t, g, mcpVersion, "/mcp")
-		for _, name := range []string{"gateway__latest", "gateway__history", "gateway__plot", "gateway__sql"} {
+		for _, name := range []string{"gateway__latest", "gateway__history", "gateway__plot", "gateway__sql", "gateway__wait_for"} {
 			if !slices.Contains(a.list(), name) {
 				t.Errorf("%s: %s is not in %q", mcpVersion, name, a.list())
 			}

@@ -168,8 +168,9 @@ func (l *countingListener) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// TestHTTPDeviceConnections checks that read-only calls share a connection, and that a
-// call that may change something has its own, so that it is known whether it was sent.
+// TestHTTPDeviceConnections checks that calls share a connection, whether or not they may
+// change something, and that none uses one that was idle for more than a second: the device
+// may have lost its power since.
 func TestHTTPDeviceConnections(t *testing.T) {
 	for name, changing := range map[string]bool{"looking": false, "changing": true} {
 		t.Run(name, func(t *testing.T) {
@@ -179,19 +180,23 @@ func TestHTTPDeviceConnections(t *testing.T) {
 			}
 			counted := &countingListener{Listener: ln}
 			url := serveThingOn(t, galleryThing(changing), counted)
-			g := startGateway(t, nil, func(c *config.Config) { c.Devices.HTTP = []config.HTTPDevice{{URL: url, Name: "gallery"}} })
+			g := startGateway(t, nil, func(c *config.Config) { c.Devices.HTTP = []config.HTTPDevice{{URL: url, Name: "gallery"}} }, unmeasured)
 			g.online("gallery")
-			before := counted.count.Load()
-			const calls = 20
-			for n := range calls {
-				if _, err := g.call("gallery", "number", fmt.Sprintf(`{"n":%d}`, n), 0); err != nil {
-					t.Fatal(err)
+			made := func(calls int, pause time.Duration) int {
+				before := counted.count.Load()
+				for n := range calls {
+					if _, err := g.call("gallery", "number", fmt.Sprintf(`{"n":%d}`, n), 0); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(pause)
 				}
-				time.Sleep(10 * time.Millisecond) // let the client read the answer to its end
+				return int(counted.count.Load() - before)
 			}
-			made := int(counted.count.Load() - before)
-			if changing != (made >= calls) {
-				t.Errorf("%d calls made %d connections", calls, made)
+			if n := made(20, 10*time.Millisecond); n > 10 { // the client reads the answer to its end
+				t.Errorf("20 calls made %d connections", n)
+			}
+			if n := made(3, 1500*time.Millisecond); n < 2 {
+				t.Errorf("3 calls with long pauses made %d connections", n)
 			}
 		})
 	}

@@ -186,9 +186,9 @@ func readResources(t *testing.T, a *testAgent, alone bool) {
 		}
 	}
 	templates, err := a.ListResourceTemplates(ctx, nil)
-	want := 6
+	want := 7
 	if alone {
-		want = 5 // resources of the device have their own URIs
+		want = 5 // no watches, and resources of the device have their own URIs
 	}
 	if err != nil || len(templates.ResourceTemplates) != want {
 		t.Errorf("%s: %+v, %v", a.name, templates, err)

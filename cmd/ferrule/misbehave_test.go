@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bufio"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -41,9 +43,16 @@ func TestMisbehaviors(t *testing.T) {
 		"invalid-request": {write: []ferrule.Code{ok, ferrule.Unanswered}, read: []ferrule.Code{ok}},
 		"missing-method":  both(ok, ferrule.Refused),
 		"small-buffer":    both(ferrule.Unanswered),
-		"late":            mute(ferrule.Unanswered),
-		"silent":          mute(ferrule.Unanswered),
-		"half-open":       mute(ok, ferrule.Unanswered),
+		"library":         fine,
+		"fifo": fineAnd(func(t *testing.T, g *testGateway) { // 120 bytes are whole, and a longer request runs not at all
+			g.wants("pulse", `{"token":"`+strings.Repeat("x", 50)+`"}`, ok, `"runs":1`)
+			g.wants("pulse", `{"token":"`+strings.Repeat("y", 100)+`"}`, ferrule.Unanswered, "could not parse a request")
+			g.wants("pulse", `{"token":"short"}`, ok, `"runs":1`)
+			g.wants("pulse", `{"token":"short"}`, ok, `"runs":2`)
+		}),
+		"late":      mute(ferrule.Unanswered),
+		"silent":    mute(ferrule.Unanswered),
+		"half-open": mute(ok, ferrule.Unanswered),
 		// Offline, if the call comes before the board is seen to be gone.
 		"hang-up": {write: []ferrule.Code{ok, ferrule.Unanswered, ferrule.Offline}, read: []ferrule.Code{ok, ferrule.Offline}},
 		"reboot":  {write: []ferrule.Code{ok, ferrule.Unanswered, ferrule.Offline}, read: []ferrule.Code{ok, ferrule.Offline}},
@@ -255,13 +264,57 @@ func TestChangingFirmware(t *testing.T) {
 	}
 }
 
+// TestOccupiedBoard checks a board that another program uses: it accepts connections of the
+// gateway and reads nothing from them. No call runs meanwhile, and afterwards each runs once.
+func TestOccupiedBoard(t *testing.T) {
+	boards := startSim(t, sim.Config{})
+	other, err := net.Dial("tcp", boards.Addrs()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	fmt.Fprintln(other, `{"jsonrpc":"2.0","id":1,"method":"get_info"}`)
+	if _, err := bufio.NewReader(other).ReadString('\n'); err != nil {
+		t.Fatal(err)
+	}
+	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0]}, unmeasured)
+	eventually(t, 30*time.Second, "robot does not answer", func() bool {
+		return strings.Contains(g.device("robot").Reason, "no answer to get_info")
+	})
+	if _, err := g.call("robot", "pulse", `{"token":"a"}`, short); err == nil || ferrule.AsError(err).MayHaveRun() {
+		t.Errorf("a call meanwhile: %v", err)
+	}
+	other.Close()
+	g.online("robot")
+	for n := 1; n <= 3; n++ {
+		g.wants("pulse", `{"token":"a"}`, "", fmt.Sprintf(`"runs":%d`, n))
+	}
+}
+
+// TestOutputsReset checks a board that sets its outputs low at each connection, as firmware
+// does: the gateway reports that, and does not write again by itself.
+func TestOutputsReset(t *testing.T) {
+	boards := startSim(t, sim.Config{})
+	link := newCutter(t, boards.Addrs()[0])
+	g := startGateway(t, map[string]string{"robot": link.Addr().String()}, unmeasured)
+	g.online("robot")
+	g.wants("gpio_write", `{"pin":2,"value":true}`, "", `"value":true`)
+	link.cut(false)
+	eventually(t, 30*time.Second, "the LED is off", func() bool { return boards.Boards[0].Level(sim.PinLED) == 0 })
+	g.online("robot")
+	g.wants("gpio_read", `{"pin":2}`, "", `"value":false`)
+	if boards.Boards[0].Level(sim.PinLED) != 0 {
+		t.Error("the LED was switched on again")
+	}
+}
+
 // TestSilentActuator checks the error for a board that acted and did not answer: it may
 // have run.
 func TestSilentActuator(t *testing.T) {
 	boards := startSim(t, sim.Config{Misbehave: "silent"})
 	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0]}, unmeasured)
 	g.online("robot")
-	_, err := g.call("robot", "gpio_write", `{"pin":2,"value":true}`, 300*time.Millisecond)
+	_, err := g.call("robot", "gpio_write", `{"pin":2,"value":true}`, 2*time.Second)
 	if e := ferrule.AsError(err); e.Code != ferrule.Unanswered || !e.MayHaveRun() || boards.Boards[0].Level(sim.PinLED) != 1 {
 		t.Errorf("got %v, and the LED is at %d", err, boards.Boards[0].Level(sim.PinLED))
 	}

@@ -125,17 +125,7 @@ func toJSON(t *testing.T, value any) string {
 // TestAgents has agent programs that people use switch the LED of a board on and
 // off, over both transports, with a stand-in for their model.
 func TestAgents(t *testing.T) {
-	dir := os.Getenv("FERRULE_TEST_AGENTS")
-	if dir == "" {
-		t.Skip("FERRULE_TEST_AGENTS is not set: see internal/testenv/agents")
-	}
-	tried := 0
-	for _, p := range programs {
-		path := filepath.Join(dir, "bin", p.name)
-		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
-			continue
-		}
-		tried++
+	eachProgram(t, func(p agentProgram, path string) {
 		t.Run(p.name+" http", func(t *testing.T) {
 			board := uno.Start(t, uno.Options{Link: filepath.Join(t.TempDir(), "uno")})
 			url, log := upWith(t, board, "--config", openFile(t))
@@ -152,6 +142,24 @@ func TestAgents(t *testing.T) {
 			server := mcpServer{command: []string{ferrule, "mcp", "-v", "--data", data, "--serial", "uno=" + board.Path()}}
 			p.try(t, path, board, server, filepath.Join(data, datadir.LogFile), home)
 		})
+	})
+}
+
+// eachProgram calls fn for each agent program that is installed.
+func eachProgram(t *testing.T, fn func(p agentProgram, path string)) {
+	t.Helper()
+	dir := os.Getenv("FERRULE_TEST_AGENTS")
+	if dir == "" {
+		t.Skip("FERRULE_TEST_AGENTS is not set: see internal/testenv/agents")
+	}
+	tried := 0
+	for _, p := range programs {
+		path := filepath.Join(dir, "bin", p.name)
+		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		tried++
+		fn(p, path)
 	}
 	if tried == 0 {
 		t.Errorf("there is none of them in %s", dir)

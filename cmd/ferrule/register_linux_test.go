@@ -161,7 +161,7 @@ func TestRegisterMisbehaves(t *testing.T) {
 	if _, err := g.call("mischief", "fall", `{}`, 0); ferrule.AsError(err).Code != ferrule.Internal || !ferrule.AsError(err).MayHaveRun() {
 		t.Errorf("got %v", err)
 	}
-	if _, err := g.call("mischief", "hang", `{}`, 50*time.Millisecond); ferrule.AsError(err).Code != ferrule.Unanswered {
+	if _, err := g.call("mischief", "hang", `{}`, time.Second); ferrule.AsError(err).Code != ferrule.Unanswered {
 		t.Errorf("got %v", err)
 	}
 }

@@ -14,7 +14,7 @@ func (a *app) simCommand() *cobra.Command {
 		Short: "Simulate devices",
 		Long:  "Simulate devices without hardware, well-behaved or not.",
 	}
-	cmd.AddCommand(a.simMCPUCommand(), a.simXiaozhiCommand(), a.simMQTTCommand())
+	cmd.AddCommand(a.simMCPUCommand(), a.simHTTPCommand(), a.simXiaozhiCommand(), a.simMQTTCommand())
 	return parent(cmd)
 }
 
@@ -43,9 +43,7 @@ With --misbehave the board misbehaves as real boards do, or worse:
 			if err != nil {
 				return err
 			}
-			if err := a.printSimulated("an MCP/U board", fleet.Addrs()); err != nil {
-				return err
-			}
+			a.printSimulated(sim.Simulated("an MCP/U board", fleet.Addrs()), sim.Addresses{Addresses: fleet.Addrs()})
 			return fleet.Run(cmd.Context())
 		},
 	}
@@ -53,14 +51,35 @@ With --misbehave the board misbehaves as real boards do, or worse:
 	return cmd
 }
 
-func (a *app) printSimulated(what string, addrs []string) error {
-	if a.json {
-		return a.printJSON(map[string]any{"addresses": addrs})
+func (a *app) simHTTPCommand() *cobra.Command {
+	var cfg sim.WebConfig
+	cmd := &cobra.Command{
+		Use:   "http",
+		Short: "Simulate a board that serves MCP over HTTP",
+		Long: `Simulate an ESP32 that serves MCP over HTTP as mcpd does, until interrupted. It has the
+pins of the board of ` + "`ferrule sim mcpu`" + `, and the habits of the original: it serves one
+connection at a time and closes it after the response, waits five seconds for a client
+that sends nothing or does not close, and has one session, which the next client takes
+over. It speaks MCP 2025-11-25, whatever the client asks for.`,
+		Example: `  ferrule sim http
+  ferrule sim http --tcp 127.0.0.1:8081 --rate 10`,
+		Args: exactly(0),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cfg.Rate < 0 {
+				return usageError{fmt.Errorf("--rate must not be negative, got %d", cfg.Rate)}
+			}
+			board, err := sim.ListenWeb(cfg)
+			if err != nil {
+				return err
+			}
+			urls := []string{board.URL()}
+			a.printSimulated(sim.Simulated("an MCP server", urls), sim.Addresses{Addresses: urls})
+			return board.Run(cmd.Context())
+		},
 	}
-	for _, addr := range addrs {
-		fmt.Fprintf(a.stdout, "Simulating %s at %s\n", what, addr)
-	}
-	return nil
+	cmd.Flags().StringVar(&cfg.Addr, "tcp", "127.0.0.1:8080", "`HOST:PORT` of the board")
+	cmd.Flags().IntVar(&cfg.Rate, "rate", 0, "number `N` of requests that are answered in a second; 0 for no limit")
+	return cmd
 }
 
 // simFlags adds the flags that all simulations have.

@@ -1,28 +1,15 @@
 package main
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
-	"net/netip"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ferrulehq/ferrule/internal/sim"
 )
 
-// toyFlags are the flags of `ferrule sim xiaozhi`.
-type toyFlags struct {
-	sim.Config
-	ws, mqtt string
-	first    int
-	from     string
-	cut      time.Duration
-}
-
 func (a *app) simXiaozhiCommand() *cobra.Command {
-	var flags toyFlags
+	var flags sim.ToyOptions
 	cmd := &cobra.Command{
 		Use:   "xiaozhi {--mqtt URL | --ws URL | --tcp HOST:PORT}",
 		Short: "Simulate voice toys with xiaozhi-esp32 firmware",
@@ -55,87 +42,27 @@ misbehave as some real toys do, or worse:
   ferrule sim xiaozhi --tcp 127.0.0.1:4300 --misbehave unescaped`,
 		Args: exactly(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			transports := 0
-			for _, m := range []string{flags.Addr, flags.ws, flags.mqtt} {
-				if m != "" {
-					transports++
-				}
+			run, err := flags.Prepare(a.printSimulated)
+			if err != nil {
+				return usageError{err}
 			}
-			switch {
-			case transports != 1:
-				return usageError{errors.New("exactly one of --mqtt URL, --ws URL and --tcp HOST:PORT is needed")}
-			case flags.Addr != "":
-				return a.listenToys(cmd, flags)
-			}
-			return a.dialToys(cmd, flags)
+			return run(cmd.Context())
 		},
 	}
 	simFlags(cmd, &flags.Config, "", "toy", sim.ToyMisbehaviors())
-	cmd.Flags().StringVar(&flags.mqtt, "mqtt", "", "connect over MQTT; `URL` of the gateway's OTA service")
-	cmd.Flags().StringVar(&flags.ws, "ws", "", "connect over a WebSocket; `URL` of the gateway's OTA service")
-	cmd.Flags().IntVar(&flags.first, "first", 1, "`number` of the first toy that dials in; sets its hardware address")
-	cmd.Flags().StringVar(&flags.from, "from", "", "local `NETWORK` that toys dial in from, such as 127.1.0.0/16")
-	cmd.Flags().Var((*durationFlag)(&flags.cut), "cut", "`interval` after which all connections are cut (default never)")
+	cmd.Flags().StringVar(&flags.MQTT, "mqtt", "", "connect over MQTT; `URL` of the gateway's OTA service")
+	cmd.Flags().StringVar(&flags.WS, "ws", "", "connect over a WebSocket; `URL` of the gateway's OTA service")
+	cmd.Flags().IntVar(&flags.First, "first", 1, "`number` of the first toy that dials in; sets its hardware address")
+	cmd.Flags().StringVar(&flags.From, "from", "", "local `NETWORK` that toys dial in from, such as 127.1.0.0/16")
+	cmd.Flags().Var((*durationFlag)(&flags.Cut), "cut", "`interval` after which all connections are cut (default never)")
 	return cmd
 }
 
-// listenToys simulates toys that listen.
-func (a *app) listenToys(cmd *cobra.Command, flags toyFlags) error {
-	if flags.first != 1 || flags.from != "" || flags.cut != 0 {
-		return usageError{errors.New("--first, --from and --cut need --mqtt or --ws")}
-	}
-	if err := sim.CheckToys(flags.Config); err != nil {
-		return usageError{err}
-	}
-	toys, err := sim.ListenToys(flags.Config)
-	if err != nil {
-		return err
-	}
-	if err := a.printSimulated("a voice toy", toys.Addrs()); err != nil {
-		return err
-	}
-	return toys.Run(cmd.Context())
-}
-
-// dialToys simulates toys that dial in to a gateway.
-func (a *app) dialToys(cmd *cobra.Command, flags toyFlags) error {
-	p := sim.NewProgress(flags.Count, a.printToys)
-	cfg := sim.ToyClientsConfig{
-		URL: cmp.Or(flags.mqtt, flags.ws), Transport: sim.OverMQTT, First: flags.first, Count: flags.Count, Misbehave: flags.Misbehave, Cut: flags.cut, OnEvent: p.Add,
-	}
-	if flags.ws != "" {
-		cfg.Transport = sim.OverWebSocket
-	}
-	if flags.from != "" {
-		var err error
-		if cfg.From, err = netip.ParsePrefix(flags.from); err != nil {
-			return usageError{fmt.Errorf("--from must be a network such as 127.1.0.0/16, got %q", flags.from)}
-		}
-	}
-	if err := cfg.Check(); err != nil {
-		return usageError{err}
-	}
-	crowd, err := sim.NewToyClients(cfg)
-	if err != nil {
-		return err
-	}
+// printSimulated prints what simulated devices do.
+func (a *app) printSimulated(text string, value any) {
 	if !a.json {
-		if flags.Count == 1 {
-			fmt.Fprintf(a.stdout, "Simulating a voice toy that dials in at %s\n", cfg.URL)
-		} else {
-			fmt.Fprintf(a.stdout, "Simulating %d voice toys that dial in at %s\n", flags.Count, cfg.URL)
-		}
-	}
-	stop := p.Start()
-	defer stop()
-	return crowd.Run(cmd.Context())
-}
-
-// printToys prints what toys do.
-func (a *app) printToys(text string, value any) {
-	if a.json {
+		fmt.Fprintln(a.stdout, text)
+	} else if value != nil {
 		a.printJSON(value)
-		return
 	}
-	fmt.Fprintln(a.stdout, text)
 }
