@@ -28,7 +28,12 @@ import (
 // allowQuestions returns a change of a config that allows a device to ask.
 func allowQuestions(t testing.TB, device string) func(*config.Config) {
 	t.Helper()
-	return withOverlay(t, fmt.Sprintf("match: {device: %s}\nquestions: {elicitation: {count: 1000}, sampling: {count: 1000, tokens: 1000000}, roots: {count: 1000}}\n", device))
+	return withOverlay(t, questionsOf(device))
+}
+
+// questionsOf returns an overlay that lets a device ask its callers everything.
+func questionsOf(device string) string {
+	return fmt.Sprintf("match: {device: %s}\nquestions: {elicitation: {count: 1000}, sampling: {count: 1000, tokens: 1000000}, roots: {count: 1000}}\n", device)
 }
 
 // withOverlay returns a change of a config that adds an overlay.

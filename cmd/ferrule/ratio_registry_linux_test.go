@@ -22,6 +22,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/ferrulehq/ferrule/internal/cluster/clustertest"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/gateway"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
@@ -224,7 +225,7 @@ func someManifest(number int) *ferrule.Manifest {
 // complete checks the number of records.
 func (r *registrySide) complete(t *testing.T, want int) {
 	t.Helper()
-	js := connectTo(t, r.servers)
+	js := clustertest.Connect(t, r.servers.URLs())
 	var have uint64
 	for shard := range registryShards {
 		s, err := js.Stream(t.Context(), fmt.Sprintf("KV_ferrule-devices-%d", shard))
@@ -242,7 +243,7 @@ func (r *registrySide) complete(t *testing.T, want int) {
 // measured.
 func (r *registrySide) quiet(t *testing.T, events uint64) {
 	t.Helper()
-	js := connectTo(t, r.servers)
+	js := clustertest.Connect(t, r.servers.URLs())
 	eventually(t, time.Minute, "all events are published", func() bool {
 		s, err := js.Stream(t.Context(), "ferrule-events")
 		return err == nil && s.CachedInfo().State.Msgs >= events
@@ -305,20 +306,6 @@ func (r *registrySide) viewer(t *testing.T, tenant string, devices int) {
 	eventually(t, time.Minute, "all are in view", func() bool { return g.Catalog.Counts().Online == devices })
 }
 
-func connectTo(t *testing.T, c *natscluster.Cluster) jetstream.JetStream {
-	t.Helper()
-	conn, err := nats.Connect(c.URLs())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
-	js, err := jetstream.New(conn)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return js
-}
-
 // bareRecord is a record as every reader has to decode it.
 type bareRecord struct {
 	Address, Name, Dialect, Node, Kind, State string
@@ -335,7 +322,7 @@ type bareSide struct {
 
 func newBareSide(t *testing.T) *bareSide {
 	b := &bareSide{servers: natscluster.Start(t, natscluster.Options{})}
-	js := connectTo(t, b.servers)
+	js := clustertest.Connect(t, b.servers.URLs())
 	for _, name := range b.buckets() {
 		eventually(t, time.Minute, "a bucket is created", func() bool { // new clusters may refuse at first
 			_, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: name, History: 1, Storage: jetstream.FileStorage, Replicas: 3})
@@ -357,7 +344,7 @@ func (b *bareSide) buckets() []string {
 // like takes a record and a manifest of the registry as a pattern.
 func (b *bareSide) like(t *testing.T, r *registrySide, tenant string) {
 	t.Helper()
-	js := connectTo(t, r.servers)
+	js := clustertest.Connect(t, r.servers.URLs())
 	first := func(bucket string) []byte {
 		kv, err := js.KeyValue(t.Context(), bucket)
 		if err != nil {

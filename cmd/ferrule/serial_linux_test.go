@@ -103,16 +103,17 @@ func TestUno(t *testing.T) {
 // TestUnoInMidCall unplugs and pauses a board in the middle of a call.
 func TestUnoInMidCall(t *testing.T) {
 	board := uno.Start(t, uno.Options{Link: filepath.Join(t.TempDir(), "uno")})
-	g := startGateway(t, nil, onSerial("uno", board, 0))
+	g := startGateway(t, nil, onSerial("uno", board, 0), unmeasured)
 	g.online("uno")
 	begin := func() (ended chan error) {
-		board.Pause(time.Minute) // the request waits in the line
+		g.must("uno", "gpio_read", `{"pin":13}`, "value") // nothing else is on the line then
+		board.Pause(time.Minute)
 		ended = make(chan error, 1)
 		go func() {
 			_, err := g.call("uno", "gpio_write", `{"pin":13,"value":true}`, ample)
 			ended <- err
 		}()
-		time.Sleep(50 * time.Millisecond)
+		eventually(t, ample, "the request waits in the line", func() bool { return board.Waiting() > 0 })
 		return ended
 	}
 	ended := begin()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ops/devicetext"
 	"github.com/ferrulehq/ferrule/internal/testenv/meter"
 	"github.com/ferrulehq/ferrule/internal/testenv/screen"
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
@@ -23,6 +24,13 @@ import (
 // openTerminal returns a terminal for a program, and its screen. It is read after reads
 // is closed, or at once if reads is nil.
 func openTerminal(t *testing.T, width, height int, reads <-chan struct{}) (f *os.File, shown *screen.Screen) {
+	t.Helper()
+	f, shown, _ = openKeyboard(t, width, height, reads)
+	return f, shown
+}
+
+// openKeyboard does the same, and returns the keys of a person.
+func openKeyboard(t *testing.T, width, height int, reads <-chan struct{}) (f *os.File, shown *screen.Screen, keys io.Writer) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
@@ -56,7 +64,7 @@ func openTerminal(t *testing.T, width, height int, reads <-chan struct{}) (f *os
 		<-over
 		master.Close()
 	})
-	return f, shown
+	return f, shown, master
 }
 
 // watchRobot runs `ferrule watch robot` until stop is called.
@@ -177,7 +185,7 @@ func TestTableFits(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	out, shown := openTerminal(t, 80, 24, nil)
 	a := &app{stdout: out, stderr: io.Discard}
-	header, rows := deviceTable([]builtin.DescribedDevice{
+	header, rows := devicetext.Table([]builtin.DescribedDevice{
 		{ID: "kitchen-temperature-sensor-2", State: "offline", Trust: "adopted", Model: "bread-compact-wifi-lcd", Version: "2.4.2", Tools: 12, Address: "usb-Silicon_Labs_CP2102N-0123456789abcdef", Reason: "the port is used by another program, which has to be ended first"},
 		{ID: "lamp", State: "online", Trust: "adopted", Model: "lamp", Version: "1.0.0", Tools: 3, Address: "192.168.1.20:4242"},
 	})

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/ops/watchtext"
 )
 
 // TestEventText checks that each event is one readable line, whatever the device sends.
@@ -28,12 +29,12 @@ func TestEventText(t *testing.T) {
 		{ferrule.Event{Type: ferrule.Notified, Method: "\x1b[2Jstate", Params: []byte("\"\u009b\n\"")}, `sent [2Jstate " "`},
 		{ferrule.Event{Type: "sang"}, `sent an unknown event type "sang"; this version is older than the gateway`},
 	} {
-		if got := eventText(test.event); got != test.want {
+		if got := watchtext.EventText(test.event); got != test.want {
 			t.Errorf("got %q, want %q", got, test.want)
 		}
 	}
-	long := eventText(ferrule.Event{Type: ferrule.Notified, Method: "m", Params: []byte(`"` + strings.Repeat("ü", 9999) + `"`)})
-	if n := utf8.RuneCountInString(long); n != maxShown || !utf8.ValidString(long) {
+	long := watchtext.EventText(ferrule.Event{Type: ferrule.Notified, Method: "m", Params: []byte(`"` + strings.Repeat("ü", 9999) + `"`)})
+	if n := utf8.RuneCountInString(long); n != watchtext.MaxShown || !utf8.ValidString(long) {
 		t.Errorf("%d characters: %s", n, long)
 	}
 }
