@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"ferrule": main, "flash": flash, "bare": bare, "lamp": lamp, "turnstile": turnstile, "gallery": gallery, "proxy": proxy, "weighed": weighed, "dialed": dialed, "plugin": plugin,
+		"ferrule": main, "flash": flash, "bare": bare, "floor": floor, "lamp": lamp, "turnstile": turnstile, "gallery": gallery, "proxy": proxy, "weighed": weighed, "dialed": dialed, "tasker": tasker, "plugin": plugin,
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/local/control"
 	"github.com/ferrulehq/ferrule/internal/local/datadir"
 	"github.com/ferrulehq/ferrule/internal/measure/gauges"
+	"github.com/ferrulehq/ferrule/internal/ops/watchtext"
 )
 
 func (a *app) watchCommand() *cobra.Command {
@@ -32,6 +33,8 @@ reading is one line, with all samples, their times and how exact the times are.
 
 Notifications come from devices and may not be true. They are shortened to one line;
 --json prints them in full. If the terminal is too slow, some are skipped and counted.
+
+To have the gateway itself watch a signal, and notify or act, run ` + "`ferrule watch add`" + `.
 
 Past events are not shown. See ` + "`ferrule audit`" + ` for past calls, and ` + "`ferrule history`" + ` for
 past measurements.`,
@@ -57,6 +60,9 @@ past measurements.`,
 		},
 	}
 	cmd.Flags().Var((*durationFlag)(&length), "for", "stop after this `duration`")
+	for _, c := range watchtext.Commands {
+		cmd.AddCommand(a.accessCommand(c))
+	}
 	return cmd
 }
 
@@ -126,7 +132,7 @@ func (a *app) printEvent(e ferrule.Event, cluster bool) {
 		return
 	}
 	who := deviceName(e.Device, e.Node, cluster)
-	fmt.Fprintf(a.stdout, "%s %s %s\n", a.style(faint, e.Time.Local().Format("15:04:05.000")), a.style(bold, who), eventText(e))
+	fmt.Fprintf(a.stdout, "%s %s %s\n", a.style(faint, e.Time.Local().Format("15:04:05.000")), a.style(bold, who), watchtext.EventText(e))
 }
 
 func (a *app) printMissed(n int) {
@@ -137,31 +143,10 @@ func (a *app) printMissed(n int) {
 	fmt.Fprintln(a.stdout, a.style(faint, fmt.Sprintf("%d events were skipped: the terminal is too slow", n)))
 }
 
-// eventText describes an event in the words that follow the name of its device.
-func eventText(e ferrule.Event) string {
-	text := fmt.Sprintf("sent an unknown event type %q; this version is older than the gateway", string(e.Type))
-	switch e.Type {
-	case ferrule.Appeared:
-		text = "is online"
-	case ferrule.Gone:
-		text = "is offline: " + e.Reason
-	case ferrule.ChangedKind:
-		text = fmt.Sprintf("changed its Kind from %s to %s", e.Previous.Short(), e.Kind.Short())
-	case ferrule.PendingFound:
-		text = "was found and is not adopted: " + e.Reason
-	case ferrule.ChangesWait:
-		text = "has changed: " + e.Reason
-	case ferrule.Quarantined:
-		text = "has tools that cannot be used: " + strings.Join(e.Tools, ", ")
-	case ferrule.ApprovalEvent, ferrule.Registered, ferrule.Unregistered:
-		text = e.Reason
-	case ferrule.WasStopped, ferrule.WasResumed:
-		text = map[bool]string{true: "everything ", false: ""}[e.Device == ferrule.GatewayID] + "is " + e.Reason
-	case ferrule.Notified:
-		text = strings.TrimSpace(fmt.Sprintf("sent %s %s", e.Method, e.Params))
+func (a *app) printReading(r ferrule.Reading, cluster bool) {
+	if a.json {
+		a.jsonLines().Encode(watchtext.ReadingJSON(r))
+		return
 	}
-	return ferrule.OneLine(ferrule.Clean(text, ferrule.MaxText), maxShown)
+	fmt.Fprint(a.stdout, watchtext.Reading(r, deviceName(r.Device, r.Node, cluster), a.style))
 }
-
-// maxShown limits the characters of an event that are shown.
-const maxShown = 300
