@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -13,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -36,6 +38,24 @@ type seenSpan struct {
 	start, end                    string // in nanoseconds, of 19 digits
 	failed                        bool
 	about                         map[string]string
+}
+
+// clockError is how far the beginnings of two spans may be off: a span begins by the clock, and
+// ends by a stopwatch that is read a moment later. A busy machine makes that moment long.
+const clockError = 100 * time.Millisecond
+
+// times returns when a span began, and how long it lasted; nothing for no span.
+func (s seenSpan) times(t *testing.T) (began time.Time, took time.Duration) {
+	t.Helper()
+	if s.id == "" {
+		return time.Time{}, 0
+	}
+	start, err := strconv.ParseInt(s.start, 10, 64)
+	end, err2 := strconv.ParseInt(s.end, 10, 64)
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	return time.Unix(0, start), time.Duration(end - start)
 }
 
 // collected is the spans that a collector has received.
@@ -238,7 +258,7 @@ func traceAcross(t *testing.T, c *collected) {
 	a.stop()
 	b.stop()
 
-	eventually(t, 5*time.Second, "all spans have come", func() bool { return len(c.of(trace)) == 35 && len(c.of("")) == 70 })
+	eventually(t, 5*time.Second, "all spans have come", func() bool { return len(c.of(trace)) == 37 && len(c.of("")) == 74 })
 	wantTrace(t, c.of(trace), span, "agent", map[string]string{"ferrule.call.role": "agent", "gen_ai.tool.name": "pulse"}, "")
 	for _, s := range c.of("") {
 		if s.name == "control" {
@@ -256,8 +276,8 @@ func traceAcross(t *testing.T, c *collected) {
 func wantTrace(t *testing.T, spans []seenSpan, root, front string, about map[string]string, failed string) {
 	t.Helper()
 	way := []string{
-		"a " + front, "a pipeline", "a audit", "a limit", "a resolve", "a validate", "a authorize", "a approve", "a hooks", "a cache", "a deadline", "a stop", "a bounds", "a intent", "a questions", "a fleet", "a node",
-		"b serve", "b pipeline", "b audit", "b limit", "b resolve", "b validate", "b authorize", "b approve", "b hooks", "b cache", "b deadline", "b stop", "b bounds", "b intent", "b questions", "b fleet",
+		"a " + front, "a pipeline", "a audit", "a limit", "a resolve", "a validate", "a authorize", "a approve", "a hooks", "a cache", "a deadline", "a stop", "a bounds", "a intent", "a questions", "a jobs", "a fleet", "a node",
+		"b serve", "b pipeline", "b audit", "b limit", "b resolve", "b validate", "b authorize", "b approve", "b hooks", "b cache", "b deadline", "b stop", "b bounds", "b intent", "b questions", "b jobs", "b fleet",
 	}
 	find := func(name string) seenSpan {
 		i := slices.IndexFunc(spans, func(s seenSpan) bool { return s.node+" "+s.name == name })
@@ -267,7 +287,9 @@ func wantTrace(t *testing.T, spans []seenSpan, root, front string, about map[str
 		return spans[i]
 	}
 	check := func(s seenSpan, parent string, within seenSpan) {
-		if s.parent != parent || within.id != "" && (s.start < within.start || s.end > within.end) || s.end < s.start {
+		began, took := s.times(t)
+		outer, most := within.times(t)
+		if s.parent != parent || took < 0 || within.id != "" && (took > most || began.Sub(outer) < -clockError || began.Sub(outer) > most-took+clockError) {
 			t.Errorf("%s is below %q from %s to %s, want %q from %s to %s", s.name, s.parent, s.start, s.end, parent, within.start, within.end)
 		}
 		if s.about["error.type"] != failed && s.name != "lane" || s.failed != (s.about["error.type"] != "") {
@@ -284,7 +306,8 @@ func wantTrace(t *testing.T, spans []seenSpan, root, front string, about map[str
 	lane, device := find("b lane"), find("b device")
 	check(lane, above, last)
 	check(device, above, last)
-	if device.start < lane.end {
+	laneBegan, laneTook := lane.times(t)
+	if deviceBegan, _ := device.times(t); deviceBegan.Before(laneBegan.Add(laneTook - clockError)) {
 		t.Error("the device was at it before its lane was free")
 	}
 	if len(spans) != len(way)+2 {
@@ -327,7 +350,7 @@ func TestTraceStdio(t *testing.T) {
 		if err != nil || answer.IsError {
 			t.Fatalf("got %+v, %v", answer, err)
 		}
-		eventually(t, 10*time.Second, "its spans have come", func() bool { return len(c.of(trace)) == 18 })
+		eventually(t, 10*time.Second, "its spans have come", func() bool { return len(c.of(trace)) == 19 })
 		first := slices.IndexFunc(c.of(trace), func(s seenSpan) bool { return s.parent == "b7ad6b7169203331" })
 		if first < 0 || c.of(trace)[first].name != front || c.of(trace)[first].about["ferrule.call.role"] != "agent" {
 			t.Errorf("%s: got %+v", front, c.of(trace))
