@@ -25,18 +25,20 @@ var waysToDevice = []string{
 	"fleet.Fleet.Target", "fleet.Fleet.Own", "fleet.Record.Handler", // the fleet
 	"pipeline.Fleet.Target", "pipeline.Fleet.Own",
 	"ferrule.Target.Handler", "ferrule.Target.Handle",
-	"protocol.Session.Invoke",                        // the connection
+	"protocol.Session.Invoke", "protocol.JobSession.Job", // the connection
 	"cluster.Cluster.Forward", "calls.Calls.Forward", // another node
 }
 
 // callersOfDevices says who uses them, and why no call gets past the policy there. A new
 // entry needs such a reason. Everything else passes its calls to the pipeline.
 var callersOfDevices = map[string]string{
-	"pipeline.resolve uses pipeline.Fleet.Target":       "a stage before authorize",
-	"pipeline.resolve uses pipeline.Fleet.Own":          "the same, for a call from another node",
-	"pipeline.mayReturn uses ferrule.Target.Handler":    "only looks whether there is a way",
-	"pipeline.send uses ferrule.Target.Handle":          "the end of the pipeline, after authorize and approve",
-	"ferrule.Target.Handle uses ferrule.Target.Handler": "used by pipeline.send only",
+	"pipeline.resolve uses pipeline.Fleet.Target":        "a stage before authorize",
+	"pipeline.resolve uses pipeline.Fleet.Own":           "the same, for a call from another node",
+	"pipeline.follower.about uses pipeline.Fleet.Target": "polls or cancels the job of a call that has passed authorize and approve",
+	"pipeline.follower.about uses pipeline.Fleet.Own":    "the same, for a call from another node",
+	"pipeline.mayReturn uses ferrule.Target.Handler":     "only looks whether there is a way",
+	"pipeline.send uses ferrule.Target.Handle":           "the end of the pipeline, after authorize and approve",
+	"ferrule.Target.Handle uses ferrule.Target.Handler":  "used by pipeline.send only",
 
 	"fleet.Fleet.Target uses fleet.Record.Handler":   "makes the Target",
 	"fleet.Fleet.Own uses fleet.Record.Handler":      "makes the Target",
@@ -47,14 +49,17 @@ var callersOfDevices = map[string]string{
 	"gateway.Gateway.ownTargets uses fleet.Fleet.Own":       "looks for the stop tools of devices, which it calls through the pipeline",
 	"gateway.Gateway.ExplainPolicy uses fleet.Fleet.Target": "says what the policy would decide, and calls nothing",
 
-	"dock.supervisor.sendOnce uses protocol.Session.Invoke":  "the handler that the dock gives to the fleet",
+	"dock.invoke uses protocol.Session.Invoke":               "used by sendOnce only, the handler that the dock gives to the fleet",
+	"dock.invoke uses protocol.JobSession.Job":               "the same, for a job of a call that was permitted",
+	"dock.invokeFor uses protocol.Session.Invoke":            "the tool that the owner's overlay names for a job of a call that was permitted",
 	"dock.supervisor.subscribe uses protocol.Session.Invoke": "used by sendOnce only",
 	"dock.supervisor.sweep uses protocol.Session.Invoke":     "ends a subscription whose subscriber is gone",
 	"protocoltest.device.call uses protocol.Session.Invoke":  "a suite for tests",
 
-	"gateway.Gateway.forward uses cluster.Cluster.Forward":  "a built-in tool: the call has passed this pipeline, and passes that of the other node",
-	"gateway.approvals.others uses cluster.Cluster.Forward": "the same: the tool list_approvals",
-	"cluster.Cluster.Forward uses calls.Calls.Forward":      "used by these two only",
+	"gateway.Gateway.forward uses cluster.Cluster.Forward":   "a built-in tool: the call has passed this pipeline, and passes that of the other node",
+	"gateway.approvals.others uses cluster.Cluster.Forward":  "the same: the tool list_approvals",
+	"gateway.watches.addOthers uses cluster.Cluster.Forward": "the same: the tool list_watches",
+	"cluster.Cluster.Forward uses calls.Calls.Forward":       "used by these only",
 }
 
 // TestOnlyPipelineCallsDevices checks that there is no other way to a device than through
