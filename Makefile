@@ -29,7 +29,7 @@ bench: ## all ratios, with their figures
 
 e2e: ## real agent programs, with a stand-in for their model
 	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && bash internal/testenv/agents/install "$$dir" && \
-	FERRULE_TEST_AGENTS=$$dir go test -count=1 -v -run '^TestAgents$$' ./cmd/ferrule
+	FERRULE_TEST_AGENTS=$$dir go test -count=1 -v -run '^TestAgent(s|Abilities)$$' ./cmd/ferrule
 
 soak: ## long measurements; writes docs/figures
 	bash .ci/soak
