@@ -27,7 +27,7 @@ type importRule struct {
 }
 
 // testTools may be used by the tests of every package.
-var testTools = []string{"golang.org/x/tools/txtar", "github.com/rogpeppe/go-internal"}
+var testTools = []string{"internal/testenv/wait", "internal/testenv/figure", "golang.org/x/tools/txtar", "github.com/rogpeppe/go-internal"}
 
 // example is the rule for example programs.
 var example = importRule{own: []string{"thing", "thing/mcpserver"}, tests: []string{"github.com/modelcontextprotocol/go-sdk"}}
@@ -44,7 +44,7 @@ var importRules = map[string]importRule{
 		own:   []string{"internal/device/transport"},
 		tests: []string{"internal/device/transport/transporttest"},
 	},
-	"internal/program": {tests: []string{"internal/testenv/wait"}},
+	"internal/program": {},
 	"internal/device/transport/plugin": {
 		own:   []string{"internal/device/transport", "internal/program", "internal/ratelimit"},
 		tests: []string{"internal/device/transport/transporttest"},
@@ -58,18 +58,18 @@ var importRules = map[string]importRule{
 	"internal/device/transport/mqtt": {
 		own:   []string{"internal/device/transport", "internal/device/transport/inbound"},
 		third: []string{"github.com/mochi-mqtt/server/v2"},
-		tests: []string{"internal/device/transport/transporttest", "internal/testenv/wait"},
+		tests: []string{"internal/device/transport/transporttest"},
 	},
 	"internal/device/transport/mdns": {},
 	"internal/mqttclient/mcptopics":  {own: []string{"internal/ferrule", "internal/mqttclient", "internal/strictjson"}},
 	"internal/mqttclient": {
 		own:   []string{"internal/ferrule"},
 		third: []string{"github.com/eclipse/paho.golang", "github.com/eclipse/paho.mqtt.golang"},
-		tests: []string{"internal/testenv/mosquitto", "internal/testenv/wait", "internal/ops/localca"},
+		tests: []string{"internal/testenv/mosquitto", "internal/ops/localca"},
 	},
 	"internal/device/transport/mcpmqtt": {
 		own:   []string{"internal/ferrule", "internal/device/transport", "internal/mqttclient", "internal/mqttclient/mcptopics"},
-		tests: []string{"internal/device/transport/transporttest", "internal/device/protocol/mcp", "internal/testenv/mosquitto", "internal/testenv/wait"},
+		tests: []string{"internal/device/transport/transporttest", "internal/device/protocol/mcp", "internal/testenv/mosquitto"},
 	},
 	"internal/device/transport/httpclient": {
 		own:   []string{"internal/device/transport", "internal/device/transport/mdns", "internal/ratelimit"},
@@ -109,7 +109,7 @@ var importRules = map[string]importRule{
 			"internal/ferrule", "internal/device/transport", "internal/mqttclient", "internal/device/protocol", "internal/ratelimit",
 			"internal/device/protocol/hass/discovery", "internal/device/protocol/hass/entity", "internal/device/protocol/hass/tasmota", "internal/device/protocol/hass/template",
 		},
-		tests: []string{"internal/testenv/mosquitto", "internal/testenv/wait", "internal/testenv/zigbee", "internal/device/protocol/protocoltest", "internal/device/transport/transporttest", "internal/device/overlay", "internal/schema"},
+		tests: []string{"internal/testenv/mosquitto", "internal/testenv/zigbee", "internal/device/protocol/protocoltest", "internal/device/transport/transporttest", "internal/device/overlay", "internal/schema"},
 	},
 	"internal/device/protocol/homeassistant": {
 		own: []string{
@@ -117,11 +117,11 @@ var importRules = map[string]importRule{
 			"internal/device/protocol/homeassistant/api", "internal/device/protocol/homeassistant/confirm", "internal/device/protocol/homeassistant/describe", "internal/device/protocol/homeassistant/home",
 			"internal/ratelimit",
 		},
-		tests: []string{"internal/testenv/homeassistant", "internal/testenv/homeassistant/fake", "internal/testenv/wait", "internal/device/protocol/protocoltest", "internal/device/transport/transporttest", "internal/device/overlay", "internal/schema"},
+		tests: []string{"internal/testenv/homeassistant", "internal/testenv/homeassistant/fake", "internal/device/protocol/protocoltest", "internal/device/transport/transporttest", "internal/device/overlay", "internal/schema"},
 	},
 	"internal/device/protocol/homeassistant/api": {
 		own:   []string{"internal/ferrule", "internal/strictjson", "internal/device/transport", "internal/device/transport/inbound", "internal/device/transport/websocket"},
-		tests: []string{"internal/testenv/homeassistant", "internal/testenv/homeassistant/fake", "internal/testenv/wait"},
+		tests: []string{"internal/testenv/homeassistant", "internal/testenv/homeassistant/fake"},
 	},
 	"internal/device/protocol/homeassistant/confirm": {own: []string{"internal/ferrule", "internal/device/protocol/homeassistant/home"}},
 	"internal/device/protocol/homeassistant/describe": {
@@ -130,7 +130,7 @@ var importRules = map[string]importRule{
 	},
 	"internal/device/protocol/homeassistant/home": {
 		own:   []string{"internal/ferrule", "internal/strictjson", "internal/device/protocol/homeassistant/api"},
-		tests: []string{"internal/testenv/homeassistant", "internal/testenv/wait"},
+		tests: []string{"internal/testenv/homeassistant"},
 	},
 	"internal/testenv/homeassistant":          {},
 	"internal/testenv/homeassistant/fake":     {third: []string{"github.com/gobwas/ws"}},
@@ -178,26 +178,26 @@ var importRules = map[string]importRule{
 	"internal/agent/catalog": {own: []string{"internal/ferrule", "internal/schema"}},
 	"internal/agent/mqttserver": {
 		own:   []string{"internal/agent/rpc", "internal/ferrule", "internal/strictjson", "internal/mqttclient", "internal/mqttclient/mcptopics"},
-		tests: []string{"internal/agent/catalog", "internal/agent/server", "internal/testenv/mosquitto", "internal/testenv/wait"},
+		tests: []string{"internal/agent/catalog", "internal/agent/server", "internal/testenv/mosquitto"},
 	},
 	"internal/agent/discovery": {
 		own:   []string{"internal/ferrule", "internal/strictjson", "internal/mqttclient"},
-		tests: []string{"internal/testenv/mosquitto", "internal/testenv/wait"},
+		tests: []string{"internal/testenv/mosquitto"},
 	},
 	"internal/agent/skills": {own: []string{"internal/ferrule"}},
 	"internal/agent/builtin": {
 		own:   []string{"internal/ferrule", "internal/schema", "internal/guard/pinning", "internal/condition", "internal/watch"},
 		tests: []string{"internal/agent/catalog", "internal/fleet", "internal/pipeline"},
 	},
-	"internal/guard/halt":     {own: []string{"internal/ferrule"}, tests: []string{"internal/testenv/wait"}},
-	"internal/guard/hook":     {own: []string{"internal/ferrule", "internal/program", "internal/ratelimit", "internal/strictjson"}, tests: []string{"internal/testenv/wait"}},
+	"internal/guard/halt":     {own: []string{"internal/ferrule"}},
+	"internal/guard/hook":     {own: []string{"internal/ferrule", "internal/program", "internal/ratelimit", "internal/strictjson"}},
 	"internal/guard/identity": {own: []string{"internal/ferrule"}},
 	"internal/guard/issuer": {
 		own:   []string{"internal/ferrule", "internal/guard/identity", "internal/strictjson"},
 		third: []string{"github.com/coreos/go-oidc/v3", "github.com/go-jose/go-jose/v4", "golang.org/x/oauth2"},
 		tests: []string{"internal/testenv/oidc"},
 	},
-	"internal/guard/approval": {own: []string{"internal/ferrule", "internal/guard/records", "internal/ratelimit"}, tests: []string{"internal/console", "internal/pipeline", "internal/guard/people", "internal/testenv/wait"}},
+	"internal/guard/approval": {own: []string{"internal/ferrule", "internal/guard/records", "internal/ratelimit"}, tests: []string{"internal/console", "internal/pipeline", "internal/guard/people"}},
 	"internal/guard/policy": {
 		own:   []string{"internal/ferrule"},
 		third: []string{"github.com/cedar-policy/cedar-go", "github.com/goccy/go-yaml"},
@@ -205,7 +205,7 @@ var importRules = map[string]importRule{
 	"internal/guard/people": {own: []string{"internal/ferrule", "internal/guard/records", "internal/mcphttp", "internal/ratelimit"}},
 	"internal/guard/oauth": {
 		own:   []string{"internal/ferrule", "internal/guard/identity", "internal/guard/records", "internal/mcphttp", "internal/ratelimit"},
-		tests: []string{"internal/cluster/clustertest", "internal/cluster/engine", "internal/cluster/shared", "internal/testenv/wait"},
+		tests: []string{"internal/cluster/clustertest", "internal/cluster/engine", "internal/cluster/shared"},
 	},
 	"internal/guard/records": {},
 	"internal/guard/tokens":  {own: []string{"internal/ferrule", "internal/guard/identity", "internal/guard/records"}},
@@ -223,7 +223,7 @@ var importRules = map[string]importRule{
 	},
 	"internal/cluster": {
 		own: []string{"internal/ferrule", "internal/cluster/calls", "internal/cluster/engine", "internal/cluster/registry", "internal/cluster/shared", "internal/cluster/streams", "internal/cluster/concurrent", "internal/cluster/taskstore"},
-		tests: []string{"internal/testenv/wait",
+		tests: []string{
 			"internal/cluster/clustertest", "internal/journal", "internal/testenv/natscluster",
 			"github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2",
 		},
@@ -231,7 +231,6 @@ var importRules = map[string]importRule{
 	"internal/cluster/engine": {
 		own:   []string{"internal/ferrule"},
 		third: []string{"github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2"},
-		tests: []string{"internal/testenv/wait"},
 	},
 	"internal/cluster/registry": {
 		own:   []string{"internal/ferrule", "internal/cluster/engine", "internal/cluster/concurrent"},
@@ -271,13 +270,13 @@ var importRules = map[string]importRule{
 	"internal/agent/tasks": {own: []string{"internal/ferrule"}},
 	"internal/agent/server": {
 		own:   []string{"internal/strictjson", "internal/ferrule", "internal/agent/skills", "internal/guard/identity", "internal/agent/catalog", "internal/agent/notify", "internal/agent/tasks", "internal/mcphttp", "internal/ratelimit", "internal/schema"},
-		tests: []string{"internal/testenv/wait", "github.com/santhosh-tekuri/jsonschema/v6"},
+		tests: []string{"github.com/santhosh-tekuri/jsonschema/v6"},
 		third: []string{"github.com/modelcontextprotocol/go-sdk"},
 	},
 	"internal/lifecycle": {},
 	"internal/console": {
 		own:   []string{"internal/ferrule", "internal/watch", "internal/condition", "internal/console/api", "internal/console/draw", "internal/console/static", "internal/agent/builtin", "internal/schema/form", "internal/guard/pinning", "internal/schema"},
-		tests: []string{"internal/fleet", "internal/pipeline", "internal/testenv/browser", "internal/testenv/wait", "internal/journal", "internal/ops/audit"},
+		tests: []string{"internal/fleet", "internal/pipeline", "internal/testenv/browser", "internal/journal", "internal/ops/audit"},
 	},
 	"internal/console/api":       {own: []string{"internal/ferrule", "internal/watch", "internal/schema", "internal/agent/builtin", "internal/guard/pinning", "internal/ops/audit", "internal/ops/arguments", "internal/ops/setup", "internal/strictjson"}, tests: []string{"internal/journal", "internal/fleet"}},
 	"internal/console/draw":      {own: []string{"internal/ferrule"}},
@@ -291,7 +290,7 @@ var importRules = map[string]importRule{
 	"internal/local/terminal":    {},
 	"internal/local/stdio": {
 		own:   []string{"internal/ferrule", "internal/lifecycle", "internal/agent/catalog", "internal/agent/server", "internal/agent/tasks", "internal/local/control", "internal/local/datadir", "internal/strictjson"},
-		tests: []string{"internal/testenv/meter", "internal/testenv/wait", "github.com/modelcontextprotocol/go-sdk"},
+		tests: []string{"internal/testenv/meter", "github.com/modelcontextprotocol/go-sdk"},
 	},
 	"internal/ops/audit": {own: []string{"internal/ferrule", "internal/journal", "internal/local/control", "internal/local/datadir"}},
 	"internal/ops/doctor": {
@@ -300,7 +299,7 @@ var importRules = map[string]importRule{
 	},
 	"internal/ops/watchtext": {own: []string{"internal/ferrule", "internal/agent/builtin", "internal/condition", "internal/local/terminal", "internal/measure/gauges", "internal/ops/access", "internal/ops/arguments", "internal/watch"}},
 	"internal/ops/access":    {own: []string{"internal/ferrule", "internal/agent/builtin", "internal/ops/arguments", "internal/ops/setup"}},
-	"internal/ops/board":     {own: []string{"internal/kernelfs", "internal/permission", "thing/linux", "thing/mcpserver"}, tests: []string{"internal/testenv/wait"}},
+	"internal/ops/board":     {own: []string{"internal/kernelfs", "internal/permission", "thing/linux", "thing/mcpserver"}},
 	"internal/ops/check": {
 		own:   []string{"internal/ferrule", "internal/schema", "internal/device/protocol/jsonrpc", "internal/device/transport", "internal/device/transport/inbound", "internal/device/transport/mcpmqtt", "internal/device/transport/mqtt", "internal/device/transport/serial", "internal/device/transport/websocket", "internal/mqttclient"},
 		tests: []string{"internal/agent/catalog", "internal/agent/mqttserver", "internal/agent/server", "internal/mqttclient/mcptopics", "internal/sim", "internal/testenv/mosquitto", "internal/testenv/uno", "thing", "thing/mcpserver", "thing/xiaozhi", "github.com/gobwas/ws"},
@@ -336,7 +335,7 @@ var importRules = map[string]importRule{
 	"thing/mcpserver": {
 		own:   []string{"thing", "internal/mcphttp"},
 		third: []string{"github.com/modelcontextprotocol/go-sdk", "github.com/gobwas/ws", "github.com/brutella/dnssd"},
-		tests: []string{"internal/testenv/mcp/fixtures", "internal/testenv/wait"},
+		tests: []string{"internal/testenv/mcp/fixtures"},
 	},
 	"thing/linux":                        {own: []string{"internal/kernelfs", "thing", "thing/hardware"}, tests: []string{"thing/mcpserver"}},
 	"thing/mcpserver/example/greenhouse": example,
@@ -366,6 +365,7 @@ var importRules = map[string]importRule{
 	"internal/testenv/transcript":   {},
 	"internal/testenv/uno":          {third: []string{"golang.org/x/sys"}, tests: []string{"internal/testenv/transcript"}},
 	"internal/testenv/board":        {own: []string{"internal/testenv/guest"}},
+	"internal/testenv/figure":       {},
 	"internal/testenv/guest":        {},
 	"internal/testenv/usb":          {own: []string{"internal/testenv/guest"}, tests: []string{"internal/testenv/uno"}},
 	"internal/testenv/wait":         {},
@@ -387,7 +387,7 @@ var importRules = map[string]importRule{
 			"internal/ops/audit", "internal/ops/config", "internal/ops/doctor", "internal/ops/localca", "internal/ops/telemetry", "internal/schema",
 			"internal/mcphttp", "internal/ratelimit",
 		},
-		tests: []string{"internal/cluster/clustertest", "internal/cluster/engine", "internal/testenv/mosquitto", "internal/testenv/wait", "github.com/modelcontextprotocol/go-sdk"},
+		tests: []string{"internal/cluster/clustertest", "internal/cluster/engine", "internal/testenv/mosquitto", "github.com/modelcontextprotocol/go-sdk"},
 	},
 	"cmd/ferrule": {
 		own: []string{
@@ -395,7 +395,7 @@ var importRules = map[string]importRule{
 			"internal/guard/pinning", "internal/measure/gauges", "internal/measure/history", "internal/measure/query", "internal/ops/access", "internal/ops/arguments", "internal/ops/attachment", "internal/ops/audit", "internal/ops/board", "internal/ops/calling", "internal/ops/check", "internal/ops/config", "internal/ops/devicetext", "internal/ops/doctor", "internal/ops/export", "internal/ops/flashing", "internal/ops/homesetup", "internal/ops/localca", "internal/ops/logging", "internal/ops/manpage", "internal/ops/setup", "internal/ops/table", "internal/ops/watchtext",
 		},
 		third: []string{"github.com/spf13/cobra"},
-		tests: []string{"internal/condition", "internal/device/protocol/homeassistant/api", "internal/console/api", "internal/mqttclient/mcptopics", "internal/testenv/homeassistant", "internal/testenv/mcpmqtt", "internal/testenv/mosquitto", "internal/testenv/zigbee", "internal/device/protocol/hass/discovery", "internal/device/protocol/hass/entity", "internal/mqttclient", "internal/agent/catalog", "internal/agent/mqttserver", "internal/agent/server", "internal/cluster", "internal/cluster/clustertest", "internal/device/dock", "internal/device/protocol", "internal/device/protocol/mcpu", "internal/device/protocol/xiaozhi", "internal/device/transport", "internal/device/transport/inbound", "internal/device/transport/mcpmqtt", "internal/mqttclient", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/fleet", "internal/journal", "internal/lifecycle", "internal/measure/poller", "internal/measure/waits", "internal/ops/telemetry", "internal/testenv/browser", "internal/testenv/meter", "internal/testenv/screen", "internal/testenv/source", "internal/testenv/wait", "internal/testenv/natscluster", "internal/testenv/lan", "internal/testenv/model", "internal/testenv/mcp/fixtures", "internal/testenv/oidc", "internal/testenv/uno", "thing", "thing/mcpserver", "thing/xiaozhi", "github.com/gobwas/ws", "github.com/nats-io/nats.go", "go.bug.st/serial", "github.com/modelcontextprotocol/go-sdk", "go.opentelemetry.io/proto/otlp", "google.golang.org/protobuf", "internal/guard/identity", "internal/guard/tokens", "internal/device/transport/mqttclient", "internal/device/transport/mqttclient", "internal/testenv/apps", "internal/watch"},
+		tests: []string{"internal/condition", "internal/device/protocol/homeassistant/api", "internal/console/api", "internal/mqttclient/mcptopics", "internal/testenv/homeassistant", "internal/testenv/mcpmqtt", "internal/testenv/mosquitto", "internal/testenv/zigbee", "internal/device/protocol/hass/discovery", "internal/device/protocol/hass/entity", "internal/mqttclient", "internal/agent/catalog", "internal/agent/mqttserver", "internal/agent/server", "internal/cluster", "internal/cluster/clustertest", "internal/device/dock", "internal/device/protocol", "internal/device/protocol/mcpu", "internal/device/protocol/xiaozhi", "internal/device/transport", "internal/device/transport/inbound", "internal/device/transport/mcpmqtt", "internal/mqttclient", "internal/device/transport/serial", "internal/device/transport/tcp", "internal/fleet", "internal/journal", "internal/lifecycle", "internal/measure/poller", "internal/measure/waits", "internal/ops/telemetry", "internal/testenv/browser", "internal/testenv/meter", "internal/testenv/screen", "internal/testenv/source", "internal/testenv/natscluster", "internal/testenv/lan", "internal/testenv/model", "internal/testenv/mcp/fixtures", "internal/testenv/oidc", "internal/testenv/uno", "thing", "thing/mcpserver", "thing/xiaozhi", "github.com/gobwas/ws", "github.com/nats-io/nats.go", "go.bug.st/serial", "github.com/modelcontextprotocol/go-sdk", "go.opentelemetry.io/proto/otlp", "google.golang.org/protobuf", "internal/guard/identity", "internal/guard/tokens", "internal/device/transport/mqttclient", "internal/device/transport/mqttclient", "internal/testenv/apps", "internal/watch"},
 	},
 	"packaging":      {tests: []string{"github.com/santhosh-tekuri/jsonschema/v6", "github.com/goccy/go-yaml", "internal/ops/config"}},
 	"packaging/pack": {},
@@ -513,7 +513,7 @@ func (r importRule) allows(dir, imported string, test bool) error {
 		if own == "" {
 			own = "."
 		}
-		if slices.Contains(r.own, own) || test && (own == dir || slices.Contains(r.tests, own)) {
+		if slices.Contains(r.own, own) || test && (own == dir || slices.Contains(slices.Concat(testTools, r.tests), own)) {
 			return nil
 		}
 		return fmt.Errorf("%s may not import %s: think about the design before the table", dir, own)
