@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/testenv/model"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // recorder is a proxy in front of a gateway that records what a program declares, asks for
@@ -175,9 +176,9 @@ func (p agentProgram) checkAbilities(t *testing.T, path string, want abilities) 
 	}
 	lists := r.count("tools/list")
 	g.crowd(1, 1) // another device
-	eventually(t, 30*time.Second, "the program is notified", func() bool { return r.count("notifications/tools/list_changed") > 0 })
+	wait.For(t, "the program is notified", func() bool { return r.count("notifications/tools/list_changed") > 0 })
 	if want.relists {
-		eventually(t, 30*time.Second, "the program lists tools again", func() bool { return r.count("tools/list") > lists })
+		wait.For(t, "the program lists tools again", func() bool { return r.count("tools/list") > lists })
 	}
 	m.Call(ctx, tool, `{"pin":2,"value":true}`)
 	if relists, offers := r.count("tools/list") > lists, m.Mentions(ctx, "sensor-00000__read_0"); relists != want.relists || offers && !relists {

@@ -18,6 +18,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/journal"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // The versions of MCP: with sessions, and without.
@@ -468,7 +469,7 @@ func findOneOfMany(a *testAgent) {
 		a.t.Errorf("%s: call_many: %+v", a.name, done)
 	}
 	// The client may pass it on after the answer.
-	eventually(a.t, ample, a.name+" is told how it gets on", func() bool { return len(a.progress) > 0 })
+	wait.For(a.t, a.name+" is told how it gets on", func() bool { return len(a.progress) > 0 })
 }
 
 // intended counts the intents of a tool in the journal.

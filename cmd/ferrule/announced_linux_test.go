@@ -15,6 +15,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/testenv/lan"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // What an agent can expect of devices that announce themselves.
@@ -113,12 +114,12 @@ func TestAnnouncedImpostor(t *testing.T) {
 	lamp.serve()
 	impostor.serve()
 	announce(lamp)
-	eventually(t, ample, "the lamp is found", func() bool { return h.device("mdns:"+mac).ID != "" })
+	wait.For(t, "the lamp is found", func() bool { return h.device("mdns:"+mac).ID != "" })
 	h.want(0, "lamp is adopted.\nIt is a lamp at mdns:"+mac+".\n", "adopt", "mdns:"+mac)
 	h.want(0, "", "call", "lamp", "switch", "on=true")
 
 	end(lamp.publisher) // a goodbye, which anybody can send
-	eventually(t, ample, "the lamp is gone", func() bool { return h.device("mdns:"+mac).State == string(ferrule.StateOffline) })
+	wait.For(t, "the lamp is gone", func() bool { return h.device("mdns:"+mac).State == string(ferrule.StateOffline) })
 	announce(impostor)
 	lampIs := func(state ferrule.State, trust ferrule.Trust, model string) func() bool {
 		return func() bool {
@@ -126,16 +127,16 @@ func TestAnnouncedImpostor(t *testing.T) {
 			return dev.State == string(state) && dev.Trust == string(trust) && dev.Model == model
 		}
 	}
-	eventually(t, ample, "the lamp is back", lampIs(ferrule.StateOnline, ferrule.TrustAdopted, "lamp"))
+	wait.For(t, "the lamp is back", lampIs(ferrule.StateOnline, ferrule.TrustAdopted, "lamp"))
 	h.want(0, "", "call", "lamp", "switch", "on=false")
 
 	end(lamp.server)
-	eventually(t, time.Minute, "the impostor waits to be adopted", lampIs(ferrule.StateOnline, ferrule.TrustPending, "impostor"))
+	wait.For(t, "the impostor waits to be adopted", lampIs(ferrule.StateOnline, ferrule.TrustPending, "impostor"))
 	h.want(exitNotRun, "not adopted", "call", "lamp", "switch", "on=true")
 	h.want(0, "offers something else than before", "devices")
 	lamp.serve()
 	end(impostor.server)
-	eventually(t, time.Minute, "the lamp is trusted again", lampIs(ferrule.StateOnline, ferrule.TrustAdopted, "lamp"))
+	wait.For(t, "the lamp is trusted again", lampIs(ferrule.StateOnline, ferrule.TrustAdopted, "lamp"))
 }
 
 // farAddress is that of the host which has devices, and houseListen where agents are served.
@@ -221,7 +222,7 @@ type homeAgent struct {
 // agent connects an agent, which waits for the gateway.
 func (h *house) agent() *homeAgent {
 	h.t.Helper()
-	eventually(h.t, ample, "the gateway answers", func() bool {
+	wait.For(h.t, "the gateway answers", func() bool {
 		code, _ := h.run("devices")
 		return code == 0
 	})
@@ -232,7 +233,7 @@ func (h *house) agent() *homeAgent {
 func (a *homeAgent) adopts(found ...*announced) {
 	a.t.Helper()
 	for _, lamp := range found {
-		eventually(a.t, ample, "it is found", func() bool { return a.house.device(lamp.address()).ID != "" })
+		wait.For(a.t, "it is found", func() bool { return a.house.device(lamp.address()).ID != "" })
 		if dev := a.house.device(lamp.address()); dev.Trust != string(ferrule.TrustPending) || a.lists(lamp.id) {
 			a.t.Errorf("it was merely found: %+v", dev)
 		}

@@ -25,6 +25,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/model"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 var approvalKills = flag.Int("approval-kills", 3, "how often TestApprovalKilled kills the gateway")
@@ -125,7 +126,7 @@ func (n *upNode) approvals() []ferrule.Approval {
 // waitsFor waits for the request of a call, and returns its ID.
 func (n *upNode) waitsFor(token string) (id string) {
 	n.t.Helper()
-	eventually(n.t, 30*time.Second, token+" waits for approval", func() bool {
+	wait.For(n.t, token+" waits for approval", func() bool {
 		for _, a := range n.approvals() {
 			if strings.Contains(string(a.Args), `"`+token+`"`) {
 				id = a.ID
@@ -190,7 +191,7 @@ func TestApprovalOnOtherNode(t *testing.T) {
 	}
 	waits := func() (request ferrule.Approval) {
 		t.Helper()
-		eventually(t, ample, "node a lists the request of node b", func() bool {
+		wait.For(t, "node a lists the request of node b", func() bool {
 			all := listed()
 			if len(all.Approvals) == 1 && all.Approvals[0].Calls == 1 {
 				request = all.Approvals[0]
@@ -288,7 +289,7 @@ func TestApprovalOfClaude(t *testing.T) {
 		result := make(chan string, 1)
 		go func() { result <- m.Call(ctx, tool, fmt.Sprintf(`{"pin":13,"value":%t}`, on)) }()
 		var request string
-		eventually(t, time.Minute, "the call of Claude Code waits", func() bool {
+		wait.For(t, "the call of Claude Code waits", func() bool {
 			request = regexp.MustCompile(`Request +([a-z0-9]{5})`).FindString(person("approvals"))
 			return request != ""
 		})

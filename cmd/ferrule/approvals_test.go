@@ -18,6 +18,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // guarded makes tools of boards dangerous, by an overlay in a directory.
@@ -45,7 +46,7 @@ func withGuarded(t *testing.T, tools ...string) func(*config.Config) {
 // answers answers the next request as a person, through the built-in tool.
 func (g *testGateway) answers(allow bool) {
 	g.t.Helper()
-	eventually(g.t, 30*time.Second, "a call waits for approval", func() bool {
+	wait.For(g.t, "a call waits for approval", func() bool {
 		all := g.Approvals.List()
 		return len(all) == 1 && all[0].State == ferrule.ApprovalWaiting
 	})

@@ -22,6 +22,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/local/control"
 	"github.com/ferrulehq/ferrule/internal/local/datadir"
 	"github.com/ferrulehq/ferrule/internal/ops/audit"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // copies is the copies of nodes' journals: real files, read as they grow.
@@ -419,7 +420,7 @@ func TestAuditInterrupted(t *testing.T) {
 		}
 	}
 	go func() {
-		eventually(t, ample, "it follows", func() bool { q := c.queries(); return len(q) > 0 && q[len(q)-1].Follow })
+		wait.For(t, "it follows", func() bool { q := c.queries(); return len(q) > 0 && q[len(q)-1].Follow })
 		c.stop()
 	}()
 	c.want(exitOther, "connection to the gateway lost", "audit", "--follow")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // atOnce is a short time on a busy machine.
@@ -49,7 +50,7 @@ func testCancel(t *testing.T, connect func(*testGateway) *testAgent) {
 	cancelled := func(milliseconds int, mayHaveRun bool) {
 		t.Helper()
 		args := fmt.Sprintf(`{"milliseconds":%d}`, milliseconds)
-		eventually(t, atOnce, "the journal has "+args, func() bool {
+		wait.For(t, "the journal has "+args, func() bool {
 			for _, e := range g.outcomes("robot", "sweep") {
 				if string(e.Args) == args {
 					if e.Code != ferrule.Cancelled || e.MayHaveRun != mayHaveRun {
@@ -63,7 +64,7 @@ func testCancel(t *testing.T, connect func(*testGateway) *testAgent) {
 	}
 
 	stopFirst, firstEnded := begin(first, int(sweep.Milliseconds()))
-	eventually(t, ample, "the first is in flight", boards.Boards[0].Sweeping)
+	wait.For(t, "the first is in flight", boards.Boards[0].Sweeping)
 	stopSecond, secondEnded := begin(second, 1)
 	select {
 	case p := <-second.progress:

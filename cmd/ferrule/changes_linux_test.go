@@ -12,6 +12,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // soon limits the time until an agent sees that a board was plugged in or unplugged.
@@ -68,8 +69,8 @@ func TestListChanges(t *testing.T) {
 			calls <- ended{told, err}
 		}()
 	}
-	eventually(t, ample, "the calls are in flight", func() bool { return intended(t, g, "uno", "gpio_write") == len(all) })
-	eventually(t, ample, "one has been sent", func() bool { return board.Waiting() > 0 })
+	wait.For(t, "the calls are in flight", func() bool { return intended(t, g, "uno", "gpio_write") == len(all) })
+	wait.For(t, "one has been sent", func() bool { return board.Waiting() > 0 })
 
 	pulled := time.Now()
 	board.Hangup()

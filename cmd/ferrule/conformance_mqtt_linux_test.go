@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"testing"
-	"time"
 
 	"github.com/gobwas/ws"
 	"github.com/gobwas/ws/wsutil"
@@ -19,6 +18,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/mqttclient/mcptopics"
 	"github.com/ferrulehq/ferrule/internal/testenv/mcp/fixtures"
 	"github.com/ferrulehq/ferrule/internal/testenv/mosquitto"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
 )
 
@@ -32,7 +32,7 @@ func TestConformanceOverMQTT(t *testing.T) {
 	go fixtures.Watch(t.Context(), device)
 	offerThing(t, broker.URL, device)
 	g := startGateway(t, nil, withBroker(broker.URL), allowQuestions(t, "thing-conformance"), unmeasured)
-	eventually(t, 30*time.Second, "the device is found", func() bool { return g.device("thing-conformance").ID != "" })
+	wait.For(t, "the device is found", func() bool { return g.device("thing-conformance").ID != "" })
 	if err := g.Dock.Adopt("thing-conformance"); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
 	"github.com/ferrulehq/ferrule/internal/testenv/browser"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // consoleHome is a gateway that has some of everything: a board, a toy that waits to be
@@ -32,7 +33,7 @@ func consoleHome(t *testing.T) *testGateway {
 		t.Fatal(err)
 	}
 	g.asks(t, "waits")
-	eventually(t, 30*time.Second, "things on the broker are online", func() bool { return len(g.Fleet.Devices()) > 5 })
+	wait.For(t, "things on the broker are online", func() bool { return len(g.Fleet.Devices()) > 5 })
 	return g
 }
 
@@ -57,7 +58,7 @@ func (g *testGateway) asksFor(t *testing.T, device, tool, args string) {
 		cancel()
 		<-asked
 	})
-	eventually(t, 30*time.Second, "a call waits", func() bool { return len(g.Approvals.List()) > before })
+	wait.For(t, "a call waits", func() bool { return len(g.Approvals.List()) > before })
 }
 
 // inEachState returns the devices whose pages are looked at: one in each state.
@@ -159,7 +160,7 @@ func TestConsoleWithoutScripts(t *testing.T) {
 	}
 	d.at("/approvals")
 	d.Click("button", "Deny")
-	eventually(t, ample, "the call is denied", func() bool {
+	wait.For(t, "the call is denied", func() bool {
 		all := g.Approvals.List()
 		return len(all) == 0 || all[0].State != ferrule.ApprovalWaiting
 	})

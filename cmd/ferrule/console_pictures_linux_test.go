@@ -16,6 +16,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/gateway"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/testenv/browser"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 	"github.com/ferrulehq/ferrule/thing"
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
 )
@@ -80,7 +81,7 @@ func pictureFleet(t *testing.T) *testGateway {
 		}
 	}
 	g.asksFor(t, "front-door", "lock_unlock", `{}`)
-	eventually(t, time.Minute, "the home has measured", func() bool {
+	wait.For(t, "the home has measured", func() bool {
 		for _, id := range []string{"living-room", "kettle-plug", "back-door"} {
 			if all, err := g.History.Latest(t.Context(), id); err != nil || len(all) == 0 {
 				return false
@@ -88,7 +89,7 @@ func pictureFleet(t *testing.T) *testGateway {
 		}
 		return true
 	})
-	eventually(t, time.Minute, "the kiln has changed", func() bool { return g.device("kiln").Waiting > 0 })
+	wait.For(t, "the kiln has changed", func() bool { return g.device("kiln").Waiting > 0 })
 	return g
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
 	"github.com/ferrulehq/ferrule/internal/testenv/browser"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestConsolePairs adopts a toy that has come while the page was open, with a name, then
@@ -34,7 +35,7 @@ func TestConsolePairs(t *testing.T) {
 	d.Clear(`form[action="/devices/adopt"] input[name=name]`)
 	d.Type("kitchen")
 	d.Click("button", "Adopt")
-	eventually(t, 30*time.Second, "the toy is adopted", func() bool { return g.device("kitchen").Trust == ferrule.TrustAdopted })
+	wait.For(t, "the toy is adopted", func() bool { return g.device("kitchen").Trust == ferrule.TrustAdopted })
 	d.at("/devices/kitchen/settings")
 	d.Clear("#s-n")
 	d.Type("bedroom")
@@ -45,7 +46,7 @@ func TestConsolePairs(t *testing.T) {
 	d.Clear("#s-v")
 	d.Type("upstairs")
 	d.Click("button", "Add label")
-	eventually(t, ample, "the device has the label", func() bool { return g.device("bedroom").Labels["room"] == "upstairs" })
+	wait.For(t, "the device has the label", func() bool { return g.device("bedroom").Labels["room"] == "upstairs" })
 	if got := g.device("bedroom").ID; got != "bedroom" {
 		t.Errorf("the device is %s", got)
 	}
@@ -165,7 +166,7 @@ func TestConsoleDecides(t *testing.T) {
 	}
 	d.at("/resume")
 	d.Click("main button", "Resume")
-	eventually(t, ample, "changes are allowed", func() bool { return g.Stop.Stopped().String() == "" })
+	wait.For(t, "changes are allowed", func() bool { return g.Stop.Stopped().String() == "" })
 	d.clean("deciding")
 }
 

@@ -25,6 +25,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
 	"github.com/ferrulehq/ferrule/internal/testenv/mosquitto"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 	"github.com/ferrulehq/ferrule/internal/testenv/zigbee"
 )
 
@@ -124,13 +125,13 @@ func TestCorpusDevices(t *testing.T) {
 	corpus := zigbee.Corpus(t)
 	broker := corpusBroker(t, corpus, "max_queued_messages 0")
 	empty := startGateway(t, nil)
-	eventually(t, ample, "the empty gateway runs", func() bool { return empty.Addr() != "" })
+	wait.For(t, "the empty gateway runs", func() bool { return empty.Addr() != "" })
 	objects, stacks := memoryInUse()
 	empty.stop()
 
 	start, used := time.Now(), processTime(t)
 	g := startGateway(t, nil, withCorpus(broker))
-	eventually(t, 10*time.Minute, "all devices are online", func() bool {
+	wait.Within(t, 10*time.Minute, "all devices are online", func() bool {
 		time.Sleep(50 * time.Millisecond)
 		return g.countOnline() == corpusDevices
 	})
@@ -144,7 +145,7 @@ func TestCorpusDevices(t *testing.T) {
 	t.Run("agent", g.checkCorpusList)
 
 	var more, moreStacks int
-	eventually(t, time.Minute, "buffers of the connect are released", func() bool {
+	wait.For(t, "buffers of the connect are released", func() bool {
 		time.Sleep(time.Second)
 		more, moreStacks = memoryInUse()
 		return (more-objects)/corpusDevices < corpusMemory*95/100
@@ -280,7 +281,7 @@ func TestCorpusFlood(t *testing.T) {
 	})
 	g.online("board")
 	told := func() string { return strings.Join(g.Status().Brokers, "; ") }
-	eventually(t, 10*time.Minute, "all devices are online, or the status says why not", func() bool {
+	wait.Within(t, 10*time.Minute, "all devices are online, or the status says why not", func() bool {
 		time.Sleep(50 * time.Millisecond)
 		return g.countOnline() == corpusDevices || strings.Contains(told(), "max_queued_messages")
 	})
@@ -295,7 +296,7 @@ func TestCorpusFlood(t *testing.T) {
 		after := g.callBoard(t, 2*time.Second, nil) // devices connect again
 		ratio := float64(during) / float64(usual)
 		t.Logf("a call takes %v, %v during %d changes, and %v after them: ratio %.2f, at most %.1f (%s)", usual, during, published, after, ratio, limit, machineLoad())
-		eventually(t, 10*time.Minute, "the devices are back", func() bool {
+		wait.Within(t, 10*time.Minute, "the devices are back", func() bool {
 			time.Sleep(50 * time.Millisecond)
 			return g.countOnline() == corpusDevices || strings.Contains(told(), "max_queued_messages")
 		})

@@ -21,6 +21,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/local/control"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 var toyCount = flag.Int("toys", 1500, "how many voice toys TestCrowd has on each medium; a process has to be allowed as many files")
@@ -78,7 +79,7 @@ func crowdOfToys(t *testing.T, medium string, count, aim, limit int) {
 	called := n.callOf(n.first())
 	medians(200, called)
 	usual := medians(500, called)[0]
-	eventually(t, cut, "the links are cut", func() bool {
+	wait.For(t, "the links are cut", func() bool {
 		time.Sleep(50 * time.Millisecond)
 		return n.online() < count/2
 	})
@@ -146,7 +147,7 @@ func (n *toyNode) start() {
 	n.cmd = exec.Command("weighed", "up", "--data", n.data, "--config", n.file())
 	n.cmd.Stderr = &n.said
 	n.in, n.out = startProcess(n.t, n.cmd)
-	eventually(n.t, time.Minute, "the node is up", func() bool { return n.online() >= 0 })
+	wait.For(n.t, "the node is up", func() bool { return n.online() >= 0 })
 }
 
 // settled is how long to wait after the last device before memory is measured: caches

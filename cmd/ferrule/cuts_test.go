@@ -15,6 +15,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/journal"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 var cuts = flag.Int("cuts", 500, "how often TestCuts cuts the connection")
@@ -43,7 +44,7 @@ func TestCuts(t *testing.T) {
 			t.Logf("files %q, before %q; goroutines:\n%s", openFiles(t), before, stacks[:runtime.Stack(stacks, true)])
 		}
 	}()
-	eventually(t, ample, fmt.Sprintf("no more than %d goroutines and %d files", goroutines, descriptors), func() bool {
+	wait.For(t, fmt.Sprintf("no more than %d goroutines and %d files", goroutines, descriptors), func() bool {
 		runtime.GC() // what is still referred to counts
 		return runtime.NumGoroutine() <= goroutines && len(openFiles(t)) <= descriptors
 	})
@@ -97,7 +98,7 @@ func cutAndCall(t *testing.T) {
 	}
 	for i := range *cuts {
 		before := answered.Load()
-		eventually(t, 20*time.Second, fmt.Sprintf("a call is answered before cut %d", i), func() bool { return answered.Load() > before })
+		wait.For(t, fmt.Sprintf("a call is answered before cut %d", i), func() bool { return answered.Load() > before })
 		time.Sleep(rand.N(3 * time.Millisecond))
 		link.cut(i%2 == 0)
 	}

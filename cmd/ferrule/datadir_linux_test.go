@@ -25,7 +25,7 @@ func TestPrivateData(t *testing.T) {
 	}
 	c.want(exitOther, "other users can access files of the data directory: "+data+", devices.jsonl\n", "doctor")
 	stop := c.up("--device-listen", "127.0.0.1:0")
-	wait.For(t, wait.Ample, "the gateway", func() bool { code, _ := c.run("devices"); return code == 0 })
+	wait.For(t, "the gateway", func() bool { code, _ := c.run("devices"); return code == 0 })
 	for _, name := range []string{"", datadir.HistoryFile, "journal.log", "control.sock"} {
 		if _, err := os.Lstat(filepath.Join(data, name)); err != nil {
 			t.Error(err)

@@ -21,6 +21,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/gateway"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 	"github.com/ferrulehq/ferrule/thing/xiaozhi"
 )
 
@@ -165,7 +166,7 @@ func agentOf(t *testing.T, g *testGateway) *testAgent {
 		t.Errorf("before it is adopted it is %s, and agents see %v", dev.Trust, agent.list())
 	}
 	g.adopt(toyID)
-	eventually(t, 5*time.Second, "the agent has its tools", func() bool { return agent.lists(toyID + "__self_audio_speaker") })
+	wait.For(t, "the agent has its tools", func() bool { return agent.lists(toyID + "__self_audio_speaker") })
 	return agent
 }
 
@@ -316,7 +317,7 @@ func TestCredentialsRefused(t *testing.T) {
 			if err := g.person("forget_device", `{"device":"`+toyID+`"}`); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, 5*time.Second, "its connection has ended", func() bool { return g.device(toyID).State != ferrule.StateOnline })
+			wait.For(t, "its connection has ended", func() bool { return g.device(toyID).State != ferrule.StateOnline })
 			if conn, err := toy.dial(own); err == nil {
 				conn.Close()
 				t.Error("a void credential was taken")
@@ -346,10 +347,10 @@ func TestForgetSquatter(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer conn.Close()
-				eventually(t, 5*time.Second, "it is discovered", func() bool { return g.device(address).ID != "" })
+				wait.For(t, "it is discovered", func() bool { return g.device(address).ID != "" })
 				if gone {
 					conn.Close()
-					eventually(t, 5*time.Second, "it is gone", func() bool { return g.device(address).ID == "" })
+					wait.For(t, "it is gone", func() bool { return g.device(address).ID == "" })
 				}
 				if s, err := toy.CheckIn(t.Context(), g.DialIn.URL(), toy.Identity); err == nil {
 					t.Fatalf("the toy got %+v", s)
@@ -419,7 +420,7 @@ func TestNewestWins(t *testing.T) {
 			case <-time.After(5 * time.Second):
 				t.Fatal("the old connection still stands")
 			}
-			eventually(t, 5*time.Second, "it has reconnected", func() bool {
+			wait.For(t, "it has reconnected", func() bool {
 				dev := g.device(toyID)
 				return dev.State == ferrule.StateOnline && dev.Since.After(since)
 			})
@@ -563,7 +564,7 @@ func TestAllAtOnce(t *testing.T) {
 		toy := newToy(t, i+1, "ws")
 		toy.connect(toy.checkIn(g))
 	}
-	eventually(t, 30*time.Second, "all are connected", func() bool { return g.Catalog.Counts().Pending == toys })
+	wait.For(t, "all are connected", func() bool { return g.Catalog.Counts().Pending == toys })
 }
 
 // isReset reports whether the other side has ended a connection.

@@ -21,6 +21,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // testBroker is a xiaozhi MCP endpoint that gateways dial.
@@ -190,7 +191,7 @@ func TestEndpoints(t *testing.T) {
 	g.online("robot")
 	one, other := home.connect(), work.connect()
 	for _, a := range []*voiceAgent{one, other} {
-		eventually(t, ample, "the board is in the list", func() bool {
+		wait.For(t, "the board is in the list", func() bool {
 			names := a.list()
 			return slices.Contains(names, "robot__gpio_write") && slices.Contains(names, "gateway__status") && !slices.Contains(names, "gateway__release_device")
 		})
@@ -206,13 +207,13 @@ func TestEndpoints(t *testing.T) {
 	other.call("robot__pulse", `{"token":"work"}`)
 
 	one.begin("tools/call", `{"name":"robot__sweep","arguments":{"milliseconds":4000}}`)
-	eventually(t, ample, "the call is in flight", func() bool { return intended(t, g, "robot", "sweep") == 1 })
+	wait.For(t, "the call is in flight", func() bool { return intended(t, g, "robot", "sweep") == 1 })
 	home.goAway(true)
 	one.conn.Close()
 	if all := recordsOf(t, g, "sweep"); len(all) != 1 || all[0].Code != ferrule.Cancelled { // whether it was sent or not
 		t.Errorf("the call that was cut off: %+v", all)
 	}
-	eventually(t, ample, "the status shows that the endpoint is disconnected", func() bool {
+	wait.For(t, "the status shows that the endpoint is disconnected", func() bool {
 		away := g.Status().Endpoints
 		return len(away) == 1 && strings.HasPrefix(away[0], "home is disconnected from ws://127.0.0.1:") && !strings.Contains(away[0], "secret")
 	})
@@ -223,7 +224,7 @@ func TestEndpoints(t *testing.T) {
 	if runs := boards.Boards[0].Runs(); runs["home"] != 1 || runs["work"] != 2 || intended(t, g, "robot", "sweep") != 1 {
 		t.Errorf("pulses: %v, sweeps: %d", runs, intended(t, g, "robot", "sweep"))
 	}
-	eventually(t, ample, "both are connected", func() bool { return len(g.Status().Endpoints) == 0 })
+	wait.For(t, "both are connected", func() bool { return len(g.Status().Endpoints) == 0 })
 	for tool, want := range map[string]string{"gpio_write": "agent:endpoint:home", "gpio_read": "agent:endpoint:work"} {
 		if all := recordsOf(t, g, tool); len(all) != 1 || all[0].Principal.String() != want {
 			t.Errorf("%s: %+v", tool, all)
@@ -235,7 +236,7 @@ func TestEndpoints(t *testing.T) {
 // reads are written within a second.
 func recordsOf(t testing.TB, g *testGateway, tool string) (all []ferrule.Entry) {
 	t.Helper()
-	eventually(t, ample, "there is a record of "+tool, func() bool {
+	wait.For(t, "there is a record of "+tool, func() bool {
 		all = g.outcomes("robot", tool)
 		return len(all) > 0
 	})
@@ -262,7 +263,7 @@ func TestEndpointSecure(t *testing.T) {
 	if boards.Boards[0].Level(sim.PinLED) == 0 {
 		t.Error("the LED is off")
 	}
-	eventually(t, ample, "the other is announced", func() bool {
+	wait.For(t, "the other is announced", func() bool {
 		return slices.ContainsFunc(g.Status().Endpoints, func(away string) bool {
 			return strings.HasPrefix(away, "stranger ") && strings.Contains(away, "certificate signed by unknown authority")
 		})
@@ -277,7 +278,7 @@ func TestEndpointList(t *testing.T) {
 	g.crowd(90, 90)
 	a := broker.connect()
 	var got []string
-	eventually(t, ample, "all tools are listed", func() bool {
+	wait.For(t, "all tools are listed", func() bool {
 		got = a.list()
 		return slices.Contains(got, "sensor-00089__read_4")
 	})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestPluggedIn checks that two boards are found through USB. A board with its maker's
@@ -57,7 +58,7 @@ func TestPluggedIn(t *testing.T) {
 	// The Arduino is unplugged and comes back with another port name.
 	arduino.Hangup()
 	usb.unplug(original, "ttyACM0")
-	eventually(t, 30*time.Second, "it is reported missing", func() bool { return c.device(originalAt).Reason == "no longer in reach" })
+	wait.For(t, "it is reported missing", func() bool { return c.device(originalAt).Reason == "no longer in reach" })
 	c.want(exitNotReached, first.ID+" is offline since", "call", first.ID, "gpio_read", "pin=13")
 	arduino.Replug()
 	usb.plug(original, "ttyACM7", arduino.Path())
@@ -96,7 +97,7 @@ func TestPortInUse(t *testing.T) {
 	c := newCommandLine(t)
 	c.up("--serial", "robot=/dev/ttyACM0")
 	want := fmt.Sprintf("opening /dev/ttyACM0: in use by sleep (process %d)", other.Process.Pid)
-	eventually(t, 30*time.Second, want, func() bool { return c.device("robot").Reason == want })
+	wait.For(t, want, func() bool { return c.device("robot").Reason == want })
 	other.Process.Kill()
 	other.Wait()
 	c.until("robot", ferrule.StateOnline)

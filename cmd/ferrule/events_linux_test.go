@@ -10,6 +10,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport/tcp"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestEventsOfNodes checks that agents and people on one node receive the notifications
@@ -42,7 +43,7 @@ func TestEventsOfNodes(t *testing.T) {
 			t.Errorf("%s reads %+v", agent.name, s)
 		}
 	}
-	eventually(t, ample, "people at the other node see it", func() bool { return people.sees("toy", ferrule.Notified) })
+	wait.For(t, "people at the other node see it", func() bool { return people.sees("toy", ferrule.Notified) })
 	msg, err := subject.NextMsg(10 * time.Second)
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +55,7 @@ func TestEventsOfNodes(t *testing.T) {
 	for _, g := range []*testGateway{a, b} {
 		heard := make(map[string]int)
 		people := watches(t, g.data, "")
-		eventually(t, ample, "it arrives", func() bool {
+		wait.For(t, "it arrives", func() bool {
 			b.lamp("toy")
 			time.Sleep(200 * time.Millisecond)
 			return people.sees("toy", ferrule.Notified)

@@ -22,6 +22,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/local/control"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // startToys runs simulated voice toys until the test ends or stop is called.
@@ -186,7 +187,7 @@ func joinedAgent(t *testing.T, g *testGateway, mcpVersion, device string) *testA
 	agent := pipeTo(t, mcpVersion, func(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
 		return gateway.ServeStdio(ctx, gateway.Parts{Config: cfg, Data: g.data, Version: version(), Log: log}, in, out)
 	})
-	eventually(t, ample, "the agent that has joined sees "+device, func() bool { return slices.Contains(agent.uris(), stateOf(device)) })
+	wait.For(t, "the agent that has joined sees "+device, func() bool { return slices.Contains(agent.uris(), stateOf(device)) })
 	return agent
 }
 
@@ -222,7 +223,7 @@ func TestEvents(t *testing.T) {
 			t.Errorf("%s reads %+v", a.name, s)
 		}
 	}
-	eventually(t, ample, "people see the notification", func() bool { return people.sees("toy", ferrule.Notified) })
+	wait.For(t, "people see the notification", func() bool { return people.sees("toy", ferrule.Notified) })
 	calm(told)
 
 	if err := told[0].Unsubscribe(t.Context(), &mcp.UnsubscribeParams{URI: stateOf("toy")}); err != nil {
@@ -238,12 +239,12 @@ func TestEvents(t *testing.T) {
 	stop()
 	for _, a := range told[1:] {
 		a.updated("toy")
-		eventually(t, ample, a.name+" reads why it is offline", func() bool {
+		wait.For(t, a.name+" reads why it is offline", func() bool {
 			s := a.state("toy")
 			return s.State == "offline" && s.Reason != "" && len(s.Notifications) == 1
 		})
 	}
-	eventually(t, ample, "people see that both have gone", func() bool { return people.sees("toy", ferrule.Gone) && people.sees("stranger", ferrule.Gone) })
+	wait.For(t, "people see that both have gone", func() bool { return people.sees("toy", ferrule.Gone) && people.sees("stranger", ferrule.Gone) })
 	for _, a := range others {
 		if n := len(a.updates); n > 0 {
 			t.Errorf("%s has not subscribed and was notified %d times", a.name, n)

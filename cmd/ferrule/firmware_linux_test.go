@@ -15,6 +15,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	devicecheck "github.com/ferrulehq/ferrule/internal/ops/check"
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // exampleOverlay returns an overlay that is beside an example for firmware authors, with
@@ -55,11 +56,11 @@ func TestFirmwareLease(t *testing.T) {
 				t.Fatal("the relay is off")
 			}
 			end(agent)
-			eventually(t, ample, "the relay is off", func() bool { return !board.Pin("D4") })
+			wait.For(t, "the relay is off", func() bool { return !board.Pin("D4") })
 			if on := time.Since(begun); name == "time" && on < 2*time.Second {
 				t.Errorf("the relay was on for %v, want 2s", on)
 			}
-			eventually(t, ample, "the journal has the end of the lease", func() bool {
+			wait.For(t, "the journal has the end of the lease", func() bool {
 				return slices.ContainsFunc(g.outcomes("relays", "gpio_write"), func(e ferrule.Entry) bool {
 					return e.Principal == ferrule.Principal{Role: ferrule.Gateway, Name: "lease"}
 				})
@@ -196,7 +197,7 @@ func TestFirstFirmware(t *testing.T) {
 		}
 	}
 	background(build[1] + " > printed")
-	eventually(t, ample, "the emulator has a port", func() bool { _, err := os.Lstat(port); return err == nil })
+	wait.For(t, "the emulator has a port", func() bool { _, err := os.Lstat(port); return err == nil })
 
 	checked := part("(?s)```sh\n(ferrule check [^\n]*)\n```\n\n```text\n(.*?)```")
 	var report string
@@ -210,7 +211,7 @@ func TestFirstFirmware(t *testing.T) {
 		t.Errorf("the page shows\n%sand the check prints\n%s", want, report)
 	}
 	background(part("```sh\n(ferrule up [^\n]*)\n```")[0])
-	eventually(t, ample, "the board is online", func() bool {
+	wait.For(t, "the board is online", func() bool {
 		out, _ := exec.Command("ferrule", "devices").Output()
 		return strings.Contains(string(out), "online")
 	})
@@ -224,7 +225,7 @@ func TestFirstFirmware(t *testing.T) {
 	}
 	before := changes()
 	show(calls[0], calls[1])
-	eventually(t, ample, "the lamp has changed six times", func() bool { return changes() == before+6 })
+	wait.For(t, "the lamp has changed six times", func() bool { return changes() == before+6 })
 }
 
 // TestFirmwareSampling: without an overlay, the gateway learns from the example what is
@@ -240,7 +241,7 @@ func TestFirmwareSampling(t *testing.T) {
 	g.online("light")
 	recorded := func(signal string, count int, value float64) {
 		t.Helper()
-		eventually(t, 2*ample, signal+" is recorded", func() bool {
+		wait.For(t, signal+" is recorded", func() bool {
 			tail, err := g.History.Tail(t.Context(), "light", signal, count)
 			return err == nil && len(tail) == count && tail[count-1].Value == value
 		})
@@ -284,7 +285,7 @@ func TestFirmwareLinux(t *testing.T) {
 		desk.Process.Kill()
 		desk.Wait()
 	})
-	eventually(t, ample, "the device has the full score", func() bool { // it may not listen yet
+	wait.For(t, "the device has the full score", func() bool { // it may not listen yet
 		out, err := exec.Command("ferrule", "check", addr, "--json").Output()
 		var report devicecheck.Report
 		if json.Unmarshal(out, &report) != nil || err != nil {

@@ -10,9 +10,10 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestFirstMinutes goes the way of a new user, in a home of their own, and compares
@@ -32,7 +33,7 @@ func TestFirstMinutes(t *testing.T) {
 	r := &recording{t: t, addr: addr}
 	r.begin("sim", "mcpu", "--tcp", addr)
 	r.begin("up", "--tcp", "robot="+addr)
-	eventually(t, 20*time.Second, "the board is online", func() bool {
+	wait.For(t, "the board is online", func() bool {
 		out, _ := exec.Command("ferrule", "devices").Output()
 		return bytes.Contains(out, []byte("online"))
 	})

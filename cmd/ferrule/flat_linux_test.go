@@ -22,6 +22,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/local/control"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 var flatTime = flag.Duration("flat", 4*time.Minute, "how long TestFlatMemory runs")
@@ -69,7 +70,7 @@ func TestFlatMemory(t *testing.T) {
 		}
 		return nil
 	}
-	eventually(t, time.Minute, "a hundred boards answer", func() bool {
+	wait.For(t, "a hundred boards answer", func() bool {
 		return !slices.ContainsFunc(names[:100], func(name string) bool {
 			_, err := client.Handle(t.Context(), &ferrule.Call{Principal: ferrule.Principal{Role: ferrule.Agent, Name: "test"}, Device: name, Tool: "gpio_read", Args: json.RawMessage(`{"pin":2}`)})
 			return err != nil

@@ -16,6 +16,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // followedLamp is a lamp that records its subscriptions. It can be restarted.
@@ -40,7 +41,7 @@ func startFollowedLamp(t *testing.T, mcpVersion string) *followedLamp {
 func (l *followedLamp) start() {
 	l.t.Helper()
 	var ln net.Listener
-	eventually(l.t, ample, "the address is free", func() (free bool) {
+	wait.For(l.t, "the address is free", func() (free bool) {
 		var err error
 		ln, err = net.Listen("tcp", l.address)
 		return err == nil
@@ -148,14 +149,14 @@ func (l *followedLamp) checkFollows(g *testGateway, agents []*testAgent) {
 		}
 	}
 	l.server.Close()
-	eventually(l.t, ample, "it is away", func() bool { return g.device("lamp").State == ferrule.StateOffline })
+	wait.For(l.t, "it is away", func() bool { return g.device("lamp").State == ferrule.StateOffline })
 	l.start()
 	g.online("lamp")
 	last := agents[len(agents)-1]
 	l.hears(g, last)
 	last.leaves(lampURI)
 	want := map[string]string{legacy: "resources/unsubscribe", modern: "[]"}[l.mcpVersion]
-	eventually(l.t, ample, "the lamp is told that nobody listens", func() bool { return l.last() == want })
+	wait.For(l.t, "the lamp is told that nobody listens", func() bool { return l.last() == want })
 }
 
 // TestFollowers checks that agents on one gateway, and in a process that has joined it,

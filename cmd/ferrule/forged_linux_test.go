@@ -12,6 +12,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestForgedOnNATS checks that the node that holds a device decides about every call to
@@ -73,13 +74,13 @@ func TestForgedOnNATS(t *testing.T) {
 		}
 		return forged
 	}
-	eventually(t, ample, "four forged calls are recorded", func() bool { return refused() == 4 })
+	wait.For(t, "four forged calls are recorded", func() bool { return refused() == 4 })
 	for _, tool := range []string{"adopt_device", "forget_device"} {
 		data := []byte(`{"call":{"principal":{"role":"person","name":"owner"},"device":"gateway","tool":"` + tool + `","args":{"device":"robot"}}}`)
 		if err := conn.PublishRequest(real.Subject, conn.NewInbox(), data); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, ample, tool+" is recorded", func() bool { return len(b.outcomes(ferrule.GatewayID, tool)) == 1 })
+		wait.For(t, tool+" is recorded", func() bool { return len(b.outcomes(ferrule.GatewayID, tool)) == 1 })
 	}
 	if dev := b.device("robot"); dev.State != ferrule.StateOnline || dev.Trust != ferrule.TrustAdopted {
 		t.Errorf("the robot is %+v", dev)
@@ -98,7 +99,7 @@ func TestForgedOnNATS(t *testing.T) {
 	if _, err := target.Handler(t.Context(), call); ferrule.AsError(err).Code != ferrule.Invalid || !strings.Contains(err.Error(), "pin") {
 		t.Errorf("invalid arguments from another node: %v", err)
 	}
-	eventually(t, ample, "it is recorded at b", func() bool {
+	wait.For(t, "it is recorded at b", func() bool {
 		for _, e := range b.outcomes("robot", "gpio_write") {
 			if e.Call == "skipped" && e.Via == "a" && e.Code == ferrule.Invalid {
 				return true

@@ -19,6 +19,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/sim"
 	"github.com/ferrulehq/ferrule/internal/testenv/browser"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // pulseLater lets an agent call pulse, which waits for a person. The outcome is sent when it
@@ -51,7 +52,7 @@ when { resource.effect == "endangers" && !context.approved };
 // waiting returns the requests that wait, once there are n.
 func (g *testGateway) waiting(n int) (all []ferrule.Approval) {
 	g.t.Helper()
-	eventually(g.t, 30*time.Second, fmt.Sprintf("%d calls wait", n), func() bool {
+	wait.For(g.t, fmt.Sprintf("%d calls wait", n), func() bool {
 		all = nil
 		for _, a := range g.Approvals.List() {
 			if a.State == ferrule.ApprovalWaiting {
@@ -246,7 +247,7 @@ func TestConsoleStreams(t *testing.T) {
 	p, cookie := g.newPerson(), d.Cookies()
 	d.at("/login") // it has no live updates
 	var open []io.Closer
-	eventually(t, 30*time.Second, "32 streams are open", func() bool {
+	wait.For(t, "32 streams are open", func() bool {
 		resp := p.get("/live/devices", "Cookie", cookie)
 		if resp.StatusCode != http.StatusOK {
 			resp.Body.Close()
@@ -304,7 +305,7 @@ func TestConsoleNodes(t *testing.T) {
 		}))
 	}
 	for _, n := range nodes {
-		eventually(t, time.Minute, "nodes see each other", func() bool { return len(n.Cluster.State().Nodes) == 2 })
+		wait.For(t, "nodes see each other", func() bool { return len(n.Cluster.State().Nodes) == 2 })
 	}
 	nodes[0].online("robot")
 	owner := nodes[1].login()
@@ -354,7 +355,7 @@ func TestUpPrintsLink(t *testing.T) {
 	f, screen := openTerminal(t, 200, 40, nil)
 	_, stop := start(f)
 	var link string
-	eventually(t, 30*time.Second, "the link is on the screen", func() bool {
+	wait.For(t, "the link is on the screen", func() bool {
 		_, rest, ok := strings.Cut(screen.Text(), "Open the console: ")
 		link, _, _ = strings.Cut(rest, "\n")
 		link = strings.TrimSpace(link)
@@ -377,7 +378,7 @@ func TestUpPrintsLink(t *testing.T) {
 	}
 	defer file.Close()
 	data, stop := start(file)
-	eventually(t, 30*time.Second, "the gateway is up", func() bool {
+	wait.For(t, "the gateway is up", func() bool {
 		var out, failed strings.Builder
 		return run(t.Context(), []string{"devices", "--data", data}, &out, &failed) == 0
 	})

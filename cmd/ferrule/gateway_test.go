@@ -107,12 +107,6 @@ func runGateway(t testing.TB, g *gateway.Gateway, data string) *testGateway {
 	return tg
 }
 
-// eventually waits until a condition holds.
-func eventually(t testing.TB, limit time.Duration, what string, holds func() bool) {
-	t.Helper()
-	wait.For(t, limit, what, holds)
-}
-
 // device returns a device, or one without an ID.
 func (g *testGateway) device(id string) ferrule.Device {
 	if dev, _, ok := g.Fleet.Lookup(id); ok {
@@ -123,7 +117,7 @@ func (g *testGateway) device(id string) ferrule.Device {
 
 func (g *testGateway) online(id string) {
 	g.t.Helper()
-	eventually(g.t, 30*time.Second, id+" is online", func() bool { return g.device(id).State == ferrule.StateOnline })
+	wait.For(g.t, id+" is online", func() bool { return g.device(id).State == ferrule.StateOnline })
 }
 
 // call calls a tool as an agent, through the pipeline.
@@ -261,7 +255,7 @@ func TestHealth(t *testing.T) {
 		}
 		return resp.StatusCode, string(body)
 	}
-	eventually(t, 5*time.Second, "the cluster works", func() bool { return g.Cluster.State().Working })
+	wait.For(t, "the cluster works", func() bool { return g.Cluster.State().Working })
 	if code, body := get(); code != http.StatusOK || body != `{"status":"ok","journal":"ok","cluster":"ok","devices":{"offline":1,"online":1,"released":0}}`+"\n" {
 		t.Errorf("got %d %s", code, body)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestGuards checks that requests that do not come from an agent are refused, and that
@@ -151,7 +152,7 @@ func guardSessions(t *testing.T) {
 	}
 	defer stream.Body.Close()
 	// The others are idle and end.
-	eventually(t, 20*time.Second, "there are free sessions", func() bool {
+	wait.For(t, "there are free sessions", func() bool {
 		resp, _ := (&rawAgent{t: t, url: g.url("/mcp"), mcpVersion: legacy}).ask("initialize", hello)
 		return resp.StatusCode == http.StatusOK
 	})

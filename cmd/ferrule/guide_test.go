@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestGuardGuide follows docs/how-to/guard.md in a home of its own: it writes the files,
@@ -59,7 +61,7 @@ func TestGuardGuide(t *testing.T) {
 		up.Process.Signal(os.Interrupt)
 		up.Wait()
 	})
-	eventually(t, ample, "both boards are online", func() bool {
+	wait.For(t, "both boards are online", func() bool {
 		out, _ := exec.Command("ferrule", "devices", "--json").Output()
 		return strings.Count(string(out), `"state":"online"`) == 2
 	})
@@ -84,7 +86,7 @@ func TestGuardGuide(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- write("door__gpio_write") }()
 	var id string
-	eventually(t, ample, "the call waits for approval", func() bool {
+	wait.For(t, "the call waits for approval", func() bool {
 		out, _ := exec.Command("ferrule", "approvals").Output()
 		if found := regexp.MustCompile(`(?m)^Request +(\S+)$`).FindStringSubmatch(string(out)); found != nil {
 			id = found[1]

@@ -16,6 +16,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/gateway"
 	"github.com/ferrulehq/ferrule/internal/local/control"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // looker is an agent that looks at lists.
@@ -159,7 +160,7 @@ func TestHiddenFromAgents(t *testing.T) {
 			reloaded := time.Now()
 			for _, l := range guests {
 				if shape == catalog.Search && strings.Contains(l.name, "stdio") { // its list stays the same
-					eventually(t, promptly(2*time.Second), l.name+" does not see the lamp", func() bool { return !strings.Contains(l.text(), "devices/lamp") })
+					wait.For(t, l.name+" does not see the lamp", func() bool { return !strings.Contains(l.text(), "devices/lamp") })
 					continue
 				}
 				select {

@@ -20,6 +20,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/gateway"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // measuredGateway runs a gateway with recorded measurements of a board.
@@ -27,7 +28,7 @@ func measuredGateway(t *testing.T) *testGateway {
 	t.Helper()
 	g := startGateway(t, map[string]string{"robot": startSim(t, sim.Config{}).Addrs()[0]})
 	g.online("robot")
-	eventually(t, 3*ample, "measurements are recorded", func() bool {
+	wait.For(t, "measurements are recorded", func() bool {
 		answer, err := g.call(ferrule.GatewayID, "history", `{"device":"robot","signals":["light"],"resolution":"raw"}`, ample)
 		var out builtin.HistoryOutput
 		return err == nil && json.Unmarshal([]byte(answer), &out) == nil && len(out.Signals[0].Points) > 0
@@ -74,7 +75,7 @@ func TestHistoryTools(t *testing.T) {
 		const query = `{"query":"SELECT signal, count(*) > 0 FROM samples WHERE device='robot' AND signal='light' GROUP BY 1"}`
 		// A query may take two seconds, and starting its process can take as long on a
 		// machine that is busy with other tests.
-		eventually(t, ample, "a query has an answer in time", func() bool {
+		wait.For(t, "a query has an answer in time", func() bool {
 			told, err := a.use(t.Context(), "gateway__sql", query)
 			return err == nil && !told.isError && json.Unmarshal([]byte(told.text), &answer) == nil
 		})
@@ -85,7 +86,7 @@ func TestHistoryTools(t *testing.T) {
 			t.Errorf("%s: %+v, %v", mcpVersion, told, err)
 		}
 	}
-	eventually(t, ample, "the call is marked", func() bool { // the record is written within a second
+	wait.For(t, "the call is marked", func() bool { // the record is written within a second
 		result, err := g.Pipeline.Handle(t.Context(), &ferrule.Call{
 			Principal: ferrule.Principal{Role: ferrule.Agent, Name: "test"}, Device: ferrule.GatewayID, Tool: "plot", Args: json.RawMessage(`{"device":"robot","signals":["light"]}`),
 		})
@@ -133,7 +134,7 @@ func TestHostileSQL(t *testing.T) {
 	if most > mostMemory && !raceDetector() {
 		t.Errorf("the child took %d bytes", most)
 	}
-	eventually(t, ample, "a harmless query is answered", func() bool { // a busy machine may need more than the time of a query
+	wait.For(t, "a harmless query is answered", func() bool { // a busy machine may need more than the time of a query
 		answer, err := g.call(ferrule.GatewayID, "sql", `{"query":"SELECT 1+1 AS n"}`, ample)
 		return err == nil && answer == `{"columns":["n"],"rows":[[2]]}`
 	})

@@ -20,6 +20,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/sim"
 	"github.com/ferrulehq/ferrule/internal/testenv/homeassistant"
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // configure goes through a config flow of Home Assistant, whose only step has these fields. It
@@ -99,7 +100,7 @@ func TestHomeAssist(t *testing.T) {
 		if got := call("uno__gpio_write", map[string]any{"pin": 13, "value": true}); !strings.Contains(got, `"content"`) || strings.Contains(got, `"isError": true`) {
 			t.Error(got)
 		}
-		eventually(t, ample, "the LED is on", func() bool { return len(board.Edges("B5")) == before+1 })
+		wait.For(t, "the LED is on", func() bool { return len(board.Edges("B5")) == before+1 })
 		t.Logf("a call by Assist took %v", time.Since(start).Round(time.Millisecond))
 		if n := intended(t, g, "uno", "gpio_write"); n != 1 {
 			t.Errorf("the journal has %d calls", n)

@@ -11,6 +11,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/testenv/homeassistant"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // ownerOf returns a function that sends commands as the owner of a Home Assistant.
@@ -61,7 +62,7 @@ func TestHomeChanges(t *testing.T) {
 		var past struct {
 			Signals []struct{ Points []struct{ Value float64 } }
 		}
-		eventually(t, ample, "the history has both values", func() bool {
+		wait.For(t, "the history has both values", func() bool {
 			agent.mustUse("gateway__history", `{"device":"input-number","since":"1h"}`, &past)
 			var values []float64
 			for _, s := range past.Signals {
@@ -79,7 +80,7 @@ func TestHomeChanges(t *testing.T) {
 		owner("config/device_registry/list", nil, &devices)
 		i := slices.IndexFunc(devices, func(d struct{ ID, Name string }) bool { return d.Name == "Bed Light" })
 		owner("config/device_registry/update", map[string]any{"device_id": devices[i].ID, "name_by_user": "Night Lamp", "area_id": "kitchen"}, nil)
-		eventually(t, ample, "the device has its new area", func() bool {
+		wait.For(t, "the device has its new area", func() bool {
 			after, _, ok := g.Fleet.Lookup("bed-light")
 			return ok && after.Title == "Night Lamp" && after.Claims["area"] == "Kitchen"
 		})
@@ -95,7 +96,7 @@ func TestHomeChanges(t *testing.T) {
 		}
 		began := time.Now()
 		owner("homeassistant/expose_entity", map[string]any{"assistants": []string{"conversation"}, "entity_ids": []string{"light.bed_light"}, "should_expose": false}, nil)
-		eventually(t, ample, "the tools are gone", func() bool { return !uses("bed-light__turn_on") })
+		wait.For(t, "the tools are gone", func() bool { return !uses("bed-light__turn_on") })
 		took := time.Since(began)
 		t.Logf("the tools are gone after %v (%s)", took.Round(time.Millisecond), machineLoad())
 		if took > promptly(2*time.Second) {

@@ -6,13 +6,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/testenv/homeassistant"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // demoUnused are the entities of the demo that are not devices.
@@ -37,7 +37,7 @@ func TestHomeDemo(t *testing.T) {
 	}
 	var devices []ferrule.Device
 	read := make(map[string]map[string]string) // states by device and key
-	eventually(t, time.Minute, "all entities are read", func() bool {
+	wait.For(t, "all entities are read", func() bool {
 		devices = g.ofHome()
 		clear(read)
 		n := 0

@@ -13,6 +13,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/testenv/homeassistant"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // homeYAML has an automation and a scene.
@@ -84,7 +85,7 @@ func TestHomeDevice(t *testing.T) {
 		t.Errorf("got %+v", dev)
 	}
 	var lights homeFound
-	eventually(t, 30*time.Second, "the lights are found", func() bool {
+	wait.For(t, "the lights are found", func() bool {
 		g.mustHome("find_entities", `{"domain":"light","pattern":"bed"}`, &lights)
 		return lights.Total == 1
 	})
@@ -142,14 +143,14 @@ func testHomeAutomations(t *testing.T, g *testGateway, home *homeassistant.Home)
 	if g.mustUse("automation", "trigger", `{"entity":"automation.evening"}`, &done); !done.Confirmed {
 		t.Errorf("got %+v", done)
 	}
-	eventually(t, 10*time.Second, "the automation turned the light on", func() bool { return lightOf(t, home) == "on" })
+	wait.For(t, "the automation turned the light on", func() bool { return lightOf(t, home) == "on" })
 	if g.mustHome("list_scenes", `{"pattern":"mov"}`, &all); all.Total != 1 {
 		t.Errorf("got %+v", all)
 	}
 	if g.mustUse("homeassistant", "turn_on", `{"entity":"scene.movie"}`, &done); !done.Confirmed {
 		t.Errorf("got %+v", done)
 	}
-	eventually(t, 10*time.Second, "the scene turned the light off", func() bool { return lightOf(t, home) == "off" })
+	wait.For(t, "the scene turned the light off", func() bool { return lightOf(t, home) == "off" })
 }
 
 func testHomeServices(t *testing.T, g *testGateway, home *homeassistant.Home) {

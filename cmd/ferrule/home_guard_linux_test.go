@@ -12,6 +12,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/testenv/mosquitto"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestHomeGuard: an agent must ask before it opens a lock, and not before it closes it.
@@ -102,8 +103,8 @@ func TestHomeEvents(t *testing.T) {
 		return strings.Join(all, "\n")
 	}
 	want := `double {"value":{"subtype":"double","type":"click"}}` + "\n" + `key {"value":{"event_type":"press"}}` + "\n" + `reader {"value":"04-a3-77"}`
-	eventually(t, ample, "the agent reads all events", func() bool { return said() == want })
-	eventually(t, ample, "people see the events", func() bool { return people.sees("remote", ferrule.Notified) })
+	wait.For(t, "the agent reads all events", func() bool { return said() == want })
+	wait.For(t, "people see the events", func() bool { return people.sees("remote", ferrule.Notified) })
 	people.mu.Lock()
 	defer people.mu.Unlock()
 	for _, e := range people.events {
@@ -126,7 +127,7 @@ func TestHomeHistory(t *testing.T) {
 	}
 	agent := dialAgent(t, g, modern, "/mcp")
 	var latest builtin.LatestOutput
-	eventually(t, ample, "the last value can be read", func() bool {
+	wait.For(t, "the last value can be read", func() bool {
 		told, err := agent.use(t.Context(), "gateway__latest", `{"device":"living-room"}`)
 		return err == nil && json.Unmarshal([]byte(told.text), &latest) == nil && slices.ContainsFunc(latest.Signals, func(s builtin.LatestSignal) bool {
 			return s.Name == "temperature" && s.Value == 19.25 && s.Unit == "°C"
@@ -135,7 +136,7 @@ func TestHomeHistory(t *testing.T) {
 	t.Logf("the last value was there after %v", time.Since(began))
 	query := ferrule.HistoryQuery{Device: "living-room", Signals: []string{"temperature"}, From: began, To: time.Now().Add(time.Minute), Points: 1000, Resolution: ferrule.Raw}
 	var got []float64
-	eventually(t, ample, "all values are recorded", func() bool {
+	wait.For(t, "all values are recorded", func() bool {
 		series, err := g.History.Series(t.Context(), query)
 		got = nil
 		for _, s := range series {

@@ -9,6 +9,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/testenv/homeassistant"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // withHomeAssistant uses a Home Assistant, adopts all its devices, and permits everything.
@@ -47,7 +48,7 @@ func manyYAML() string {
 func TestHomeMany(t *testing.T) {
 	ha := homeassistant.Start(t, homeassistant.Options{Bare: true, YAML: manyYAML()})
 	empty := startGateway(t, nil)
-	eventually(t, ample, "the empty gateway runs", func() bool { return empty.Addr() != "" })
+	wait.For(t, "the empty gateway runs", func() bool { return empty.Addr() != "" })
 	objects, stacks := memoryInUse()
 	empty.stop()
 
@@ -67,7 +68,7 @@ func TestHomeMany(t *testing.T) {
 		t.Errorf("the switch is %s: %s, %v", state, told.text, err)
 	}
 	var more, moreStacks int
-	eventually(t, time.Minute, "buffers of the connect are released", func() bool {
+	wait.For(t, "buffers of the connect are released", func() bool {
 		time.Sleep(time.Second)
 		more, moreStacks = memoryInUse()
 		return (more-objects)/manyEntities < manyMemory

@@ -16,6 +16,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/testenv/homeassistant"
 	"github.com/ferrulehq/ferrule/internal/testenv/mosquitto"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 	"github.com/ferrulehq/ferrule/thing"
 )
 
@@ -165,7 +166,7 @@ func homeShows(t *testing.T, home *homeassistant.Home, entity, want string) {
 			t.Logf("%s is %q, want %q", entity, last, want)
 		}
 	}()
-	eventually(t, 30*time.Second, entity+" is "+want, func() bool {
+	wait.For(t, entity+" is "+want, func() bool {
 		state, _, ok := home.Find(entity)
 		if last = state; !ok {
 			last = "missing"
@@ -221,7 +222,7 @@ func TestHomePublish(t *testing.T) {
 		press("select", "select_option", "select.bench_set_mode", map[string]any{"option": "boost"})
 		homeShows(t, home, "select.bench_set_mode", "boost")
 		press("button", "press", "button.bench_beep", nil)
-		eventually(t, 10*time.Second, "it beeps", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.beeps == 1 })
+		wait.For(t, "it beeps", func() bool { b.mu.Lock(); defer b.mu.Unlock(); return b.beeps == 1 })
 		homeShows(t, home, "sensor.bench_last_command", "done")
 		if b.isOn("relay") || b.level != 3 || b.mode != 2 {
 			t.Errorf("the device: %+v", b.on)
@@ -231,7 +232,7 @@ func TestHomePublish(t *testing.T) {
 	t.Run("refused and failed", func(t *testing.T) {
 		b.change(func() { b.refuse = true })
 		press("switch", "turn_on", "switch.bench_relay", nil)
-		eventually(t, 10*time.Second, "the refusal is told", func() bool {
+		wait.For(t, "the refusal is told", func() bool {
 			state, _, _ := home.Find("sensor.bench_last_command")
 			return strings.HasPrefix(state, "refused") && strings.Contains(state, "the fuse is out")
 		})
@@ -245,7 +246,7 @@ func TestHomePublish(t *testing.T) {
 
 	t.Run("approval", func(t *testing.T) {
 		press("lock", "unlock", "lock.bench_door", nil)
-		eventually(t, 10*time.Second, "somebody is asked", func() bool { return len(g.Approvals.List()) == 1 })
+		wait.For(t, "somebody is asked", func() bool { return len(g.Approvals.List()) == 1 })
 		if state, _, _ := home.Find("lock.bench_door"); state != "locked" || !b.isOn("lock") {
 			t.Errorf("before a person has decided it is %s", state)
 		}
@@ -273,7 +274,7 @@ func TestHomePublish(t *testing.T) {
 		b.start(t, b.address)
 		homeShows(t, home, "switch.bench_relay", "on")
 		broker.Kill()
-		eventually(t, 30*time.Second, "the broker is missed", func() bool { return len(g.Status().Brokers) > 0 })
+		wait.For(t, "the broker is missed", func() bool { return len(g.Status().Brokers) > 0 })
 		broker.Restart(t)
 		homeShows(t, home, "switch.bench_relay", "on")
 		press("switch", "turn_off", "switch.bench_relay", nil)

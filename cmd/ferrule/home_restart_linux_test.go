@@ -21,6 +21,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/journal"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/testenv/homeassistant"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // homeTap is a connection between the gateway and a Home Assistant. It notes what the gateway
@@ -218,7 +219,7 @@ func TestHomeRestart(t *testing.T) {
 		g.online(id)
 	}
 	all, since := 0, time.Now()
-	eventually(t, 30*time.Second, "no more devices come", func() bool {
+	wait.For(t, "no more devices come", func() bool {
 		if n := homeOnline(g); n != all {
 			all, since = n, time.Now()
 		}
@@ -267,18 +268,18 @@ func restartHome(t *testing.T, g *testGateway, tap *homeTap, all int, fault func
 	}
 	// A lock takes two seconds: its second call is under way.
 	locks := tap.sent("lock.front_door")
-	eventually(t, 30*time.Second, "a lock is called", func() bool { return tap.sent("lock.front_door") >= locks+2 })
+	wait.For(t, "a lock is called", func() bool { return tap.sent("lock.front_door") >= locks+2 })
 	logins := len(tap.logins())
 	fault(t)
 	back := time.Now()
-	eventually(t, 30*time.Second, "all devices are back", func() bool { return len(tap.logins()) > logins && homeOnline(g) >= all })
+	wait.For(t, "all devices are back", func() bool { return len(tap.logins()) > logins && homeOnline(g) >= all })
 	if took := time.Since(back); took > 10*time.Second {
 		t.Errorf("all devices were back after %v", took)
 	} else {
 		t.Logf("all devices were back after %v", took.Round(time.Millisecond))
 	}
 	locks = tap.sent("lock.front_door")
-	eventually(t, 30*time.Second, "a lock is called again", func() bool { return tap.sent("lock.front_door") > locks })
+	wait.For(t, "a lock is called again", func() bool { return tap.sent("lock.front_door") > locks })
 	stop.Store(true)
 	tasks.Wait()
 	count()
@@ -304,14 +305,14 @@ func changeHomeToken(t *testing.T, g *testGateway, tap *homeTap, file, token str
 	}
 	write("wrong-token")
 	tap.cut()
-	eventually(t, 30*time.Second, "the token is refused", func() bool { return len(tap.logins()) > before && homeOnline(g) == 0 })
+	wait.For(t, "the token is refused", func() bool { return len(tap.logins()) > before && homeOnline(g) == 0 })
 	_, err := g.call("bed-light", "turn_on", `{}`, 0)
 	if e := ferrule.AsError(err); e.Code != ferrule.Offline {
 		t.Errorf("without a connection: %v", err)
 	}
 	write(token)
 	began := time.Now()
-	eventually(t, 30*time.Second, "all devices are back", func() bool { return homeOnline(g) >= all })
+	wait.For(t, "all devices are back", func() bool { return homeOnline(g) >= all })
 	t.Logf("all devices were back %v after the token was replaced", time.Since(began).Round(time.Millisecond))
 	if got := tap.logins()[before:]; len(got) != 2 || got[0] != "wrong-token" || got[1] != token {
 		t.Errorf("%d logins, want a wrong one and a right one", len(got))

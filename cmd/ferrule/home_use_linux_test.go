@@ -17,6 +17,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/testenv/homeassistant"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // homeStep is a call of an agent to a device of Home Assistant, and what comes of it.
@@ -146,7 +147,7 @@ func homeStop(t *testing.T, ha *homeassistant.Home, g *testGateway) {
 		}
 		opened <- told
 	}()
-	eventually(t, ample, "the cover opens", func() bool {
+	wait.For(t, "the cover opens", func() bool {
 		state, _ := ha.State(t, "cover.living_room_window")
 		return state == "opening"
 	})
@@ -168,7 +169,7 @@ func homeEvents(t *testing.T, g *testGateway) {
 	if err != nil || !strings.Contains(told.text, `"confirmed":true`) {
 		t.Errorf("pressing: %+v, %v", told, err)
 	}
-	eventually(t, ample, "the agent reads the event", func() bool {
+	wait.For(t, "the agent reads the event", func() bool {
 		for _, n := range agent.state("push").Notifications {
 			if strings.Contains(string(n.Params), `"event_type":"pressed"`) && strings.Contains(string(n.Params), `"entity":"event.push`) {
 				return true
@@ -196,7 +197,7 @@ func homeRefusals(t *testing.T, ha *homeassistant.Home, agent *testAgent) {
 	}
 	ha.Ask(t, http.MethodPost, "/api/states/lock.front_door", map[string]any{"state": "unavailable"}, nil)
 	// A call before the gateway has noticed would give the lock another state.
-	eventually(t, ample, "the gateway has noticed that the lock is unavailable", func() bool {
+	wait.For(t, "the gateway has noticed that the lock is unavailable", func() bool {
 		told, err := agent.use(t.Context(), "demo__read_state", `{"entity":"lock.front_door"}`)
 		return err == nil && strings.Contains(told.text, "unavailable")
 	})

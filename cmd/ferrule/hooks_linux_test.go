@@ -82,7 +82,7 @@ func TestHooks(t *testing.T) {
 	}
 	const name = "local/test"
 	want := []string{name + " shout changes ", name + " shout changes denied", name + " greet reads ", name + " shout changes denied"}
-	eventually(t, wait.Ample, "the service was told all outcomes", func() bool {
+	wait.For(t, "the service was told all outcomes", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(told) == len(want)

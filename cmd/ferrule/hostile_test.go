@@ -19,6 +19,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestHostile connects a board that does all the harm it can, next to two good ones. Agents
@@ -27,7 +28,7 @@ import (
 func TestHostile(t *testing.T) {
 	goroutines := runtime.NumGoroutine()
 	t.Run("run", beHostile)
-	eventually(t, 10*time.Second, fmt.Sprintf("no more than %d goroutines", goroutines), func() bool {
+	wait.For(t, fmt.Sprintf("no more than %d goroutines", goroutines), func() bool {
 		return runtime.NumGoroutine() <= goroutines
 	})
 }
@@ -145,7 +146,7 @@ func floods(t *testing.T, a *testAgent) {
 	if err != nil || told.code != ferrule.Unanswered || !strings.Contains(told.text, "the answer was dropped: message too long") {
 		t.Errorf("got %+v, %v", told, err)
 	}
-	eventually(t, 30*time.Second, "the board can be used again, once all has come", func() bool {
+	wait.For(t, "the board can be used again, once all has come", func() bool {
 		told, err := a.use(context.Background(), "hostile__pulse", `{"token":"again"}`)
 		return err == nil && !told.isError
 	})

@@ -13,7 +13,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // request returns the text of a request. Params are the members of an object.
@@ -182,7 +183,7 @@ func upProcess(t testing.TB, command, board, settings string) (p process) {
 		}
 	}
 	go io.Copy(io.Discard, log)
-	eventually(t, 30*time.Second, "the board is online", func() bool {
+	wait.For(t, "the board is online", func() bool {
 		resp, err := http.Get(strings.TrimSuffix(p.url, "/mcp") + "/healthz")
 		if err != nil {
 			return false

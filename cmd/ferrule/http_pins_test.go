@@ -29,7 +29,7 @@ func TestHTTPPins(t *testing.T) {
 		t.Error("the pump is off")
 	}
 	c.want(3, "pin must be 2, got 34", "call", "house", "gpio_write", "pin=34", "value=true")
-	wait.For(t, 30*time.Second, "measured values", func() bool {
+	wait.For(t, "measured values", func() bool {
 		_, text := c.run("history", "house")
 		return strings.Contains(text, "\nlight ") && strings.Contains(text, "\nclimate_celsius ")
 	})

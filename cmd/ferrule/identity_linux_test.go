@@ -21,6 +21,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestIdentity makes one call on every path to a board. The journal of the node with the
@@ -76,7 +77,7 @@ func TestIdentity(t *testing.T) {
 	}
 	stdio := func(client, mcpVersion string, serve serveStdio) func(string) error {
 		session := namedAgent(t, mcpVersion, client, pipeTransport(t, serve))
-		eventually(t, ample, client+" sees the board", func() bool {
+		wait.For(t, client+" sees the board", func() bool {
 			for tool := range session.Tools(t.Context(), nil) {
 				if tool != nil && tool.Name == "robot__pulse" {
 					return true
@@ -153,7 +154,7 @@ func TestIdentity(t *testing.T) {
 		}
 		args := fmt.Sprintf(`{"token":%q}`, token)
 		var all []ferrule.Entry
-		eventually(t, ample, test.path+" is recorded", func() bool {
+		wait.For(t, test.path+" is recorded", func() bool {
 			all = slices.DeleteFunc(test.at.outcomes("robot", "pulse"), func(e ferrule.Entry) bool { return string(e.Args) != args })
 			return len(all) > 0
 		})
@@ -162,7 +163,7 @@ func TestIdentity(t *testing.T) {
 		}
 		if test.at == local {
 			series := fmt.Sprintf(`ferrule_caller_calls_total{auth=%q,caller=%q} `, test.who.Auth, test.who)
-			eventually(t, ample, test.path+" is counted", func() bool {
+			wait.For(t, test.path+" is counted", func() bool {
 				_, text := local.fetch("/metrics", nil)
 				return strings.Contains(text, series)
 			})

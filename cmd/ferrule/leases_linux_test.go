@@ -27,6 +27,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/sim"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 var leaseRounds = flag.Int("lease-rounds", 2, "how often TestLeases ends a lease in each way")
@@ -47,7 +48,7 @@ tools:
 // wentLow waits until the LED is off, and reports how long that took since a time.
 func wentLow(t *testing.T, board *uno.Board, since time.Time) {
 	t.Helper()
-	eventually(t, 30*time.Second, "the LED is off", func() bool { return !board.Pin("B5") })
+	wait.For(t, "the LED is off", func() bool { return !board.Pin("B5") })
 	if took := time.Since(since); took > leaseLimit {
 		t.Errorf("the LED was off after %v, at most %v are allowed", took, leaseLimit)
 	} else {
@@ -192,7 +193,7 @@ func TestLeases(t *testing.T) {
 			}
 			node.start()
 			// This call waits for the end of the lease, and both come first.
-			eventually(t, 30*time.Second, "the board can be changed", func() bool {
+			wait.For(t, "the board can be changed", func() bool {
 				_, err := node.call("uno", "pwm_write", `{"pin":9,"duty":1}`)
 				return err == nil
 			})
@@ -353,13 +354,13 @@ func TestLeaseOfDeadNode(t *testing.T) {
 			t.Fatal(err)
 		}
 		line.move(atA)
-		eventually(t, 30*time.Second, "node a has the board", func() bool {
+		wait.For(t, "node a has the board", func() bool {
 			dev := b.device(id)
 			_, err := b.call(id, "uptime", `{}`, time.Second)
 			return err == nil && dev.Node == "a"
 		})
 		b.must(id, "gpio_write", `{"pin":13,"value":true}`, "value")
-		eventually(t, 30*time.Second, "the lease is shared", shared(1))
+		wait.For(t, "the lease is shared", shared(1))
 		if !board.Pin("B5") {
 			t.Fatal("the LED is off")
 		}
@@ -368,7 +369,7 @@ func TestLeaseOfDeadNode(t *testing.T) {
 		a.Wait()
 		line.move(atB)
 		wentLow(t, board, start)
-		eventually(t, 30*time.Second, "the lease is over", shared(0))
+		wait.For(t, "the lease is over", shared(0))
 	}
 }
 
@@ -390,7 +391,7 @@ func TestLeaseOfRemoteAgent(t *testing.T) {
 			t.Fatal("the pin is low")
 		}
 		end(agent)
-		eventually(t, 30*time.Second, "the pin is low", func() bool { return a.must("board", "gpio_read", `{"pin":2}`, "value") == false })
+		wait.For(t, "the pin is low", func() bool { return a.must("board", "gpio_read", `{"pin":2}`, "value") == false })
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestLiveSignals checks that subscribed agents are notified of measurements once a
@@ -33,7 +34,7 @@ func TestLiveSignals(t *testing.T) {
 		agents = append(agents, dialAgent(t, g, mcpVersion, "/mcp"), dialAgent(t, g, mcpVersion, "/mcp/devices/robot"), pipeAgent(t, g, mcpVersion), joinedAgent(t, g, mcpVersion, "robot"))
 	}
 	var told builtin.LatestOutput
-	eventually(t, 2*ample, "measurements can be read", func() bool {
+	wait.For(t, "measurements can be read", func() bool {
 		got, err := agents[0].ReadResource(t.Context(), &mcp.ReadResourceParams{URI: volts})
 		return err == nil && json.Unmarshal([]byte(got.Contents[0].Text), &told) == nil && len(told.Signals) == 1 && len(told.Signals[0].Earlier) > 0
 	})
@@ -54,7 +55,7 @@ func TestLiveSignals(t *testing.T) {
 		case <-time.After(ample):
 			t.Fatalf("%s is not notified", a.name)
 		}
-		eventually(t, ample, a.name+" has the signal in its list", func() bool { return slices.Contains(a.uris(), volts) })
+		wait.For(t, a.name+" has the signal in its list", func() bool { return slices.Contains(a.uris(), volts) })
 	}
 	for _, a := range agents {
 		for len(a.updates) > 0 {

@@ -12,6 +12,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestPeopleOnNodes lets a person in on three nodes, who approves on one of them a call on
@@ -34,13 +35,13 @@ func TestPeopleOnNodes(t *testing.T) {
 		}))
 	}
 	for _, n := range nodes {
-		eventually(t, time.Minute, "nodes see each other", func() bool { return len(n.Cluster.State().Nodes) == 2 })
+		wait.For(t, "nodes see each other", func() bool { return len(n.Cluster.State().Nodes) == 2 })
 	}
 	nodes[0].online("robot")
 	nodes[0].command("people", "add", "ben", "--role", "operator")
 	var all []*person
 	for _, n := range nodes {
-		eventually(t, 30*time.Second, "ben is known", func() bool {
+		wait.For(t, "ben is known", func() bool {
 			return slices.ContainsFunc(n.People.List(), func(p ferrule.KnownPerson) bool { return p.Name == "ben" })
 		})
 		all = append(all, n.login("--as", "ben"))
@@ -51,7 +52,7 @@ func TestPeopleOnNodes(t *testing.T) {
 		done <- err
 	}()
 	var page string
-	eventually(t, 30*time.Second, "the request is on the page of another node", func() bool {
+	wait.For(t, "the request is on the page of another node", func() bool {
 		_, page = all[1].open("/approvals", nil)
 		return strings.Contains(page, "pulse")
 	})
@@ -69,7 +70,7 @@ func TestPeopleOnNodes(t *testing.T) {
 	began := time.Now()
 	nodes[2].command("people", "remove", "ben")
 	for _, n := range nodes {
-		eventually(t, 30*time.Second, "the session has ended", func() bool { return len(n.People.List()) == 0 })
+		wait.For(t, "the session has ended", func() bool { return len(n.People.List()) == 0 })
 	}
 	if took := time.Since(began); took > promptly(time.Second) {
 		t.Errorf("the last session ended after %v", took)

@@ -9,10 +9,10 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // command runs a command with a gateway, and returns what it prints.
@@ -115,7 +115,7 @@ func TestLoginAndApprove(t *testing.T) {
 	go call()
 	waiting := func() ferrule.Approval {
 		t.Helper()
-		eventually(t, 30*time.Second, "a call waits", func() bool {
+		wait.For(t, "a call waits", func() bool {
 			all := g.Approvals.List()
 			return len(all) == 1 && all[0].State == ferrule.ApprovalWaiting
 		})

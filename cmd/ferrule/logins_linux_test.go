@@ -24,6 +24,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/browser"
 	"github.com/ferrulehq/ferrule/internal/testenv/model"
 	"github.com/ferrulehq/ferrule/internal/testenv/oidc"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // Real programs log in at a gateway, and a person answers in a real browser.
@@ -369,7 +370,7 @@ func TestConformanceOfLogins(t *testing.T) {
 	ctx, cancel := context.WithTimeout(run.ended, browser.Limit)
 	defer cancel()
 	var address string
-	eventually(t, browser.Limit, "the suite asks for a login", func() bool {
+	wait.Within(t, browser.Limit, "the suite asks for a login", func() bool {
 		address = regexp.MustCompile(regexp.QuoteMeta(g.url("/")) + `\S*code_challenge\S*`).FindString(readFile(t, said))
 		return address != ""
 	})

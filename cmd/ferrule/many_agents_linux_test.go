@@ -16,6 +16,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/local/control"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 var (
@@ -95,7 +96,7 @@ func comeAndGo(t *testing.T, up process, times int) (last time.Time) {
 		if _, err := control.CallBuiltin[builtin.ReleaseDeviceOutput](t.Context(), client, "release_device", in); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, time.Minute, "the board has come or gone", func() bool {
+		wait.For(t, "the board has come or gone", func() bool {
 			time.Sleep(20 * time.Millisecond)
 			resp, err := http.Get(strings.TrimSuffix(up.url, "/mcp") + "/healthz")
 			if err != nil {

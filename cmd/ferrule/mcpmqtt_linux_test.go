@@ -11,6 +11,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/sim"
 	"github.com/ferrulehq/ferrule/internal/testenv/mcpmqtt"
 	"github.com/ferrulehq/ferrule/internal/testenv/mosquitto"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // offersItself adds a broker on which the gateway offers itself.
@@ -33,7 +34,7 @@ func TestMCPOverMQTT(t *testing.T) {
 		dev := far.device("ferrule-near")
 		return dev.ID != "" && dev.Trust == ferrule.TrustPending && strings.Contains(dev.Reason, "it is a gateway itself")
 	}
-	eventually(t, 30*time.Second, "the gateway is found and not used", pending)
+	wait.For(t, "the gateway is found and not used", pending)
 	if err := far.Dock.Adopt("ferrule-near"); err != nil {
 		t.Fatal(err)
 	}
@@ -52,12 +53,12 @@ func TestMCPOverMQTT(t *testing.T) {
 	}
 	use()
 	broker.Kill()
-	eventually(t, 30*time.Second, "it is offline", func() bool { return far.device("ferrule-near").State != ferrule.StateOnline })
+	wait.For(t, "it is offline", func() bool { return far.device("ferrule-near").State != ferrule.StateOnline })
 	broker.Restart(t)
 	far.online("ferrule-near")
 	use()
 	near.stop()
-	eventually(t, 30*time.Second, "it is offline", func() bool { return far.device("ferrule-near").State != ferrule.StateOnline })
+	wait.For(t, "it is offline", func() bool { return far.device("ferrule-near").State != ferrule.StateOnline })
 	if _, err := far.call("ferrule-near", "robot__gpio_read", `{"pin":2}`, time.Second); ferrule.AsError(err).Code != ferrule.Offline {
 		t.Errorf("a call of a gateway that ended: %v", err)
 	}
@@ -101,7 +102,7 @@ func TestEMQXServer(t *testing.T) {
 	g := startGateway(t, nil, withBroker(broker.URL), unmeasured)
 	online := func(want bool) {
 		t.Helper()
-		eventually(t, 30*time.Second, "online or not", func() bool { return (g.device("demo-calc").State == ferrule.StateOnline) == want })
+		wait.For(t, "online or not", func() bool { return (g.device("demo-calc").State == ferrule.StateOnline) == want })
 	}
 	for _, end := range []func(*mcpmqtt.Peer){(*mcpmqtt.Peer).Leave, (*mcpmqtt.Peer).Kill, (*mcpmqtt.Peer).Kill} {
 		server := mcpmqtt.Server(t, broker.Address, "calc-1", "demo/calc")

@@ -14,6 +14,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/journal"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestMeasures checks that a gateway polls its boards and publishes their readings, as
@@ -46,7 +47,7 @@ func TestMeasures(t *testing.T) {
 		"quiet temperature", "quiet temperature_threshold", "quiet volts_value", "quiet volts_volts",
 		"robot light", "robot read_climate_celsius", "robot read_climate_light", "robot temperature", "robot temperature_threshold",
 	}
-	eventually(t, 3*ample, "all measurements arrive", func() bool {
+	wait.For(t, "all measurements arrive", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return slices.Equal(slices.Sorted(maps.Keys(heard)), want)
@@ -55,7 +56,7 @@ func TestMeasures(t *testing.T) {
 	if s.Devices != 2 || s.Polls != 4+3 || s.Failures != 0 || s.Dropped != 0 || s.Late.Quantile(0.5) > time.Second {
 		t.Errorf("counted %+v", s)
 	}
-	eventually(t, ample, "the pipeline has counted the readings", func() bool { return g.Pipeline.Stats().Readings >= s.Reads })
+	wait.For(t, "the pipeline has counted the readings", func() bool { return g.Pipeline.Stats().Readings >= s.Reads })
 	if n := g.Pipeline.Stats(); n.ReadingsFailed != 0 {
 		t.Errorf("the pipeline counted %+v", n)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestMessages checks that every error tells an agent what happened, what it means for
@@ -39,7 +40,7 @@ func TestMessages(t *testing.T) {
 	}
 	lost.Close()
 	lost.cut(false)
-	eventually(t, ample, "gone is offline", func() bool { return g.device("gone").State == ferrule.StateOffline })
+	wait.For(t, "gone is offline", func() bool { return g.device("gone").State == ferrule.StateOffline })
 	many := startGateway(t, nil)
 	many.crowd(200, 1)
 	search := startGateway(t, nil)
@@ -141,7 +142,7 @@ func TestResources(t *testing.T) {
 		}
 	}
 	// Reads are in the journal as calls of the board's tools.
-	eventually(t, ample, "the journal has the reads", func() bool { return len(g.outcomes("robot", "get_info")) == 4 })
+	wait.For(t, "the journal has the reads", func() bool { return len(g.outcomes("robot", "get_info")) == 4 })
 }
 
 func readResources(t *testing.T, a *testAgent, alone bool) {

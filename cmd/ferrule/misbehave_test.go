@@ -12,6 +12,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // How long calls may take: to boards that behave, and to those that
@@ -166,7 +167,7 @@ func (want reception) judge(t *testing.T, behavior string) {
 	g.online("good")
 	switch {
 	case want.offline != "":
-		eventually(t, 30*time.Second, "robot is offline because "+want.offline, func() bool {
+		wait.For(t, "robot is offline because "+want.offline, func() bool {
 			return strings.Contains(g.device("robot").Reason, want.offline)
 		})
 	case want.mute:
@@ -253,7 +254,7 @@ func TestChangingFirmware(t *testing.T) {
 		g.online("robot")
 		before := g.device("robot").Kind
 		link.cut(false)
-		eventually(t, 10*time.Second, "robot is another Kind", func() bool {
+		wait.For(t, "robot is another Kind", func() bool {
 			dev := g.device("robot")
 			return dev.State == ferrule.StateOnline && dev.Says() != before
 		})
@@ -278,7 +279,7 @@ func TestOccupiedBoard(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0]}, unmeasured)
-	eventually(t, 30*time.Second, "robot does not answer", func() bool {
+	wait.For(t, "robot does not answer", func() bool {
 		return strings.Contains(g.device("robot").Reason, "no answer to get_info")
 	})
 	if _, err := g.call("robot", "pulse", `{"token":"a"}`, short); err == nil || ferrule.AsError(err).MayHaveRun() {
@@ -300,7 +301,7 @@ func TestOutputsReset(t *testing.T) {
 	g.online("robot")
 	g.wants("gpio_write", `{"pin":2,"value":true}`, "", `"value":true`)
 	link.cut(false)
-	eventually(t, 30*time.Second, "the LED is off", func() bool { return boards.Boards[0].Level(sim.PinLED) == 0 })
+	wait.For(t, "the LED is off", func() bool { return boards.Boards[0].Level(sim.PinLED) == 0 })
 	g.online("robot")
 	g.wants("gpio_read", `{"pin":2}`, "", `"value":false`)
 	if boards.Boards[0].Level(sim.PinLED) != 0 {

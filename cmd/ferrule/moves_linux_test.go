@@ -18,6 +18,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // dialIn is a transport with one device that dials in, always with the same address.
@@ -123,7 +124,7 @@ func TestMoves(t *testing.T) {
 		}
 		device := sim.NewBoard()
 		go device.Serve(t.Context(), conn)
-		eventually(t, 10*time.Second, "it can be called through the other node", func() bool {
+		wait.For(t, "it can be called through the other node", func() bool {
 			_, err := other.call(toy, "gpio_read", `{"pin":2}`, time.Second)
 			return err == nil && other.device(toy).Node == name && holder.device(toy).State == ferrule.StateOnline
 		})
@@ -165,25 +166,25 @@ func TestRemoteDecisions(t *testing.T) {
 		})
 		return err
 	}
-	eventually(t, 10*time.Second, "a sees it pending", func() bool { return a.device(board).Trust == ferrule.TrustPending })
+	wait.For(t, "a sees it pending", func() bool { return a.device(board).Trust == ferrule.TrustPending })
 	if _, err := a.call(board, "gpio_read", `{"pin":2}`, 0); ferrule.AsError(err).Code != ferrule.NotFound {
 		t.Errorf("an agent can see it: %v", err)
 	}
 	if err := decide("adopt_device", `{"device":"sim-board"}`); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 10*time.Second, "it can be called", func() bool {
+	wait.For(t, "it can be called", func() bool {
 		_, err := a.call(board, "gpio_read", `{"pin":2}`, 0)
 		return err == nil
 	})
 	if err := decide("rename_device", `{"device":"sim-board","name":"robot"}`); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 10*time.Second, "a knows its names", func() bool { return a.device(board).ID == "robot" })
+	wait.For(t, "a knows its names", func() bool { return a.device(board).ID == "robot" })
 	if err := decide("label_device", `{"device":"sim-board","set":{"room":"attic"}}`); err != nil { // by its old name
 		t.Fatal(err)
 	}
-	eventually(t, 10*time.Second, "a knows its labels", func() bool { return a.device("robot").Labels["room"] == "attic" })
+	wait.For(t, "a knows its labels", func() bool { return a.device("robot").Labels["room"] == "attic" })
 	for _, name := range []string{board, "robot"} {
 		if _, err := a.call(name, "gpio_read", `{"pin":2}`, 0); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -198,14 +199,14 @@ func TestRemoteDecisions(t *testing.T) {
 	if err := decide("rename_device", `{"device":"robot","name":"sim-board"}`); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 10*time.Second, "it is renamed back", func() bool { return a.device(board).ID == board })
+	wait.For(t, "it is renamed back", func() bool { return a.device(board).ID == board })
 	if err := decide("release_device", `{"device":"sim-board","for":"1m"}`); err != nil {
 		t.Fatal(err)
 	}
 	if s := b.device(board).State; s != ferrule.StateReleased {
 		t.Errorf("at its node it is %s", s)
 	}
-	eventually(t, 10*time.Second, "a sees it released", func() bool { return a.device(board).State == ferrule.StateReleased })
+	wait.For(t, "a sees it released", func() bool { return a.device(board).State == ferrule.StateReleased })
 	if _, err := a.call(board, "gpio_read", `{"pin":2}`, 0); ferrule.AsError(err).Code != ferrule.Busy {
 		t.Errorf("got %v", err)
 	}

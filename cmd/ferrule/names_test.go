@@ -11,6 +11,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestRenamed checks that agents which know a device by its old name go on using it, in
@@ -31,7 +32,7 @@ func TestRenamed(t *testing.T) {
 		}
 		return len(out.Signals[0].Points)
 	}
-	eventually(t, 3*ample, "measurements are recorded", func() bool { return points(old) > 0 })
+	wait.For(t, "measurements are recorded", func() bool { return points(old) > 0 })
 	var agents []*testAgent
 	for _, mcpVersion := range mcpVersions {
 		agents = append(agents, dialAgent(t, g, mcpVersion, "/mcp"), dialAgent(t, g, mcpVersion, "/mcp/devices/"+old))
@@ -47,7 +48,7 @@ func TestRenamed(t *testing.T) {
 		}
 		a.mustUse(tool, `{"pin":2}`, nil)
 		if i%2 == 0 {
-			eventually(t, ample, "the new name is listed", func() bool {
+			wait.For(t, "the new name is listed", func() bool {
 				list := a.list()
 				return slices.Contains(list, "robot__gpio_read") && !slices.Contains(list, tool)
 			})

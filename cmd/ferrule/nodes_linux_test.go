@@ -25,6 +25,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/local/control"
 	"github.com/ferrulehq/ferrule/internal/sim"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 var kills = flag.Int("kills", 3, "how often TestNodes kills a server or a node")
@@ -443,7 +444,7 @@ func journalsIntact(t *testing.T, nodes []*upNode, outcomes []outcome, runs map[
 		}
 	}
 	var out []byte
-	eventually(t, 20*time.Second, "the chains of all nodes are intact", func() bool {
+	wait.For(t, "the chains of all nodes are intact", func() bool {
 		var err error
 		out, err = exec.Command("ferrule", "audit", "verify", "--json", "--data", nodes[0].data).Output()
 		var report struct {

@@ -8,13 +8,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/sim"
 	"github.com/ferrulehq/ferrule/internal/testenv/apps"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // Panels run in the reference host of MCP Apps, in a real browser.
@@ -37,7 +37,7 @@ func TestPanelDevice(t *testing.T) {
 	g.online("robot")
 	h := apps.Start(t, g.url(""))
 	agent := dialAgent(t, g, modern, "/mcp")
-	eventually(t, 30*time.Second, "the board is measured", func() bool {
+	wait.For(t, "the board is measured", func() bool {
 		out, err := agent.CallTool(t.Context(), &mcp.CallToolParams{Name: "gateway__show_device", Arguments: map[string]any{"device": "robot"}})
 		if err != nil {
 			t.Fatal(err)
@@ -151,11 +151,11 @@ func TestPanelHistory(t *testing.T) {
 			return json.Unmarshal(data, &past) == nil && len(past.Signals[0].Points) > 5 && len(past.Signals[0].Gaps) >= gaps
 		}
 	}
-	eventually(t, time.Minute, "the board is measured", measured(0))
+	wait.For(t, "the board is measured", measured(0))
 	if err := g.person("release_device", `{"device":"robot","for":"16s"}`); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, time.Minute, "the gap is over", func() bool {
+	wait.For(t, "the gap is over", func() bool {
 		n := 0
 		if measured(1)() {
 			n = len(past.Signals[0].Points)
@@ -196,7 +196,7 @@ func TestPanelApproval(t *testing.T) {
 			h.Open(apps.Shown{Tool: "gateway__approval_status", Version: version, Theme: "light"})
 			h.WaitFor("nothing waits", func() bool { return strings.Contains(h.Text(), "No call of yours waits") })
 			h.Eval(`void (host.waits = host.client.callTool({name: "robot__pulse", arguments: {token: "<b>x\u202e</b>"}}).catch(String))`, nil)
-			eventually(t, 30*time.Second, "a call waits", func() bool { return len(g.Approvals.List()) == 1 })
+			wait.For(t, "a call waits", func() bool { return len(g.Approvals.List()) == 1 })
 			id := g.Approvals.List()[0].ID
 			h.Eval(`host.client.callTool({name: "gateway__approval_status", arguments: {}}).then(r => host.bridge.sendToolResult(r))`, nil)
 			h.WaitFor("the request is shown", func() bool { return len(h.Find(fmt.Sprintf("[data-approval=%q]", id), "")) == 1 })

@@ -18,6 +18,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 	"github.com/ferrulehq/ferrule/thing"
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
 )
@@ -278,7 +279,7 @@ func (a *gardener) leaves() {
 	if err := <-ended; err == nil {
 		a.t.Error("a call that was cancelled has a result")
 	}
-	eventually(a.t, 10*time.Second, "the device has left off", func() bool { return strings.Contains(a.read("garden://state").Text, `"resting":0`) })
+	wait.For(a.t, "the device has left off", func() bool { return strings.Contains(a.read("garden://state").Text, `"resting":0`) })
 }
 
 // buys calls a tool that adds a tool to the device, and uses the new one.
@@ -289,11 +290,11 @@ func buys(t *testing.T, g *testGateway) {
 		t.Error("there is a mower before it was bought")
 	}
 	a.mustUse("garden__buy", `{}`, nil)
-	eventually(t, ample, "the mower waits to be accepted", func() bool { return g.device("garden").Waiting > 0 })
+	wait.For(t, "the mower waits to be accepted", func() bool { return g.device("garden").Waiting > 0 })
 	if err := g.accept("garden"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 10*time.Second, "there is a mower", func() bool { return a.lists("garden__mow") })
+	wait.For(t, "there is a mower", func() bool { return a.lists("garden__mow") })
 	if told, err := a.use(t.Context(), "garden__mow", `{}`); err != nil || told.text != "mowed" {
 		t.Errorf("%+v, %v", told, err)
 	}

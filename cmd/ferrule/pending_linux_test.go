@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 	"github.com/ferrulehq/ferrule/thing/xiaozhi"
 )
 
@@ -105,7 +106,7 @@ func TestStrangersUseLittle(t *testing.T) {
 		up = exec.Command("ferrule", "up", "--data", data, "--config", file)
 		begun := time.Now()
 		startProcess(t, up)
-		eventually(t, time.Minute, "the gateway answers", answers)
+		wait.For(t, "the gateway answers", answers)
 		return up, time.Since(begun)
 	}
 	up, usual := start()
@@ -140,7 +141,7 @@ func TestStrangersUseLittle(t *testing.T) {
 		}
 		return n
 	}
-	eventually(t, 3*time.Minute, "all are pending", func() bool { return pending() == toys })
+	wait.Within(t, 3*time.Minute, "all are pending", func() bool { return pending() == toys })
 	peak := memoryOf(t, up.Process.Pid, "VmHWM")
 	t.Logf("memory: %d MB before, %d MB at most, %d MB now", before>>20, peak>>20, memoryOf(t, up.Process.Pid, "VmRSS")>>20)
 	if peak-before > limit && !raceDetector() {

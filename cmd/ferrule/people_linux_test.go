@@ -15,6 +15,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // gatewayWithToys runs a gateway with voice toys called toy-1, toy-2 and so on.
@@ -66,7 +67,7 @@ func logSent(t *testing.T, g *testGateway, device string) *sentLog {
 			t.Error(err)
 		}
 	})
-	eventually(t, 5*time.Second, "messages are traced", func() bool {
+	wait.For(t, "messages are traced", func() bool {
 		g.call(device, "self.get_device_status", `{}`, time.Second)
 		return l.has("self.get_device_status")
 	})
@@ -127,7 +128,7 @@ func TestForPeopleOnly(t *testing.T) {
 			b := gatewayWithToys(t, toys, node("b", atB))
 			a := startGateway(t, nil, node("a", atA))
 			brokers[a], brokers[b] = atA, atB
-			eventually(t, 20*time.Second, "the other node has the toys", func() bool { return a.device("toy-1").State == ferrule.StateOnline })
+			wait.For(t, "the other node has the toys", func() bool { return a.device("toy-1").State == ferrule.StateOnline })
 			log := logSent(t, b, "toy-1")
 			for _, g := range []*testGateway{a, b} {
 				made := make(map[string]int)
@@ -138,7 +139,7 @@ func TestForPeopleOnly(t *testing.T) {
 				}
 				brokers[g].connect().tryForPeople(made)
 				for spelled, n := range made {
-					eventually(t, 5*time.Second, fmt.Sprintf("%d attempts at %s are in the journal", n, spelled), func() bool {
+					wait.For(t, fmt.Sprintf("%d attempts at %s are in the journal", n, spelled), func() bool {
 						return len(g.outcomes("toy-1", spelled)) == n
 					})
 				}

@@ -20,6 +20,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/guard/pinning"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 	"github.com/ferrulehq/ferrule/thing"
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
 )
@@ -155,7 +156,7 @@ func TestChangedMidSession(t *testing.T) {
 			})
 			test.change(device)
 			changed := time.Now()
-			eventually(t, ample, "the change is noticed", func() bool {
+			wait.For(t, "the change is noticed", func() bool {
 				if time.Since(changed) > time.Second { // nobody was subscribed yet
 					test.change(device)
 					changed = time.Now()
@@ -209,7 +210,7 @@ func TestGroupEnabled(t *testing.T) {
 		device.Enable("war")
 		if round == 0 {
 			enabled := time.Now()
-			eventually(t, ample, "it waits", func() bool {
+			wait.For(t, "it waits", func() bool {
 				if time.Since(enabled) > time.Second { // nobody was subscribed yet
 					device.Disable("war")
 					device.Enable("war")
@@ -224,9 +225,9 @@ func TestGroupEnabled(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		eventually(t, ample, "it can be used", func() bool { return g.use("", "ram") == nil })
+		wait.For(t, "it can be used", func() bool { return g.use("", "ram") == nil })
 		device.Disable("war")
-		eventually(t, ample, "it is gone", func() bool { return g.use("", "ram") != nil })
+		wait.For(t, "it is gone", func() bool { return g.use("", "ram") != nil })
 		if dev := g.device("gate"); dev.Waiting != 0 {
 			t.Errorf("got %+v", dev)
 		}
@@ -261,34 +262,34 @@ func TestChangedElsewhere(t *testing.T) {
 	}
 	wantHeld := func(what string) {
 		t.Helper()
-		eventually(t, ample, what+": both nodes know that it waits", func() bool { return a.device("gate").Waiting == 1 && b.device("gate").Waiting == 1 })
+		wait.For(t, what+": both nodes know that it waits", func() bool { return a.device("gate").Waiting == 1 && b.device("gate").Waiting == 1 })
 		for node, g := range map[string]*testGateway{"a": a, "b": b} {
 			if err := g.use("", "open"); err == nil {
 				t.Errorf("%s: node %s reached it", what, node)
 			}
-			eventually(t, ample, what+": what did not change can be used", func() bool { return g.use("", "look") == nil })
+			wait.For(t, what+": what did not change can be used", func() bool { return g.use("", "look") == nil })
 		}
 		if n := changed.Load(); n != 0 {
 			t.Errorf("%s: %d calls reached it", what, n)
 		}
 	}
 	connectGate(t, atA, "Opens it", &opened)
-	eventually(t, ample, "it is at a", heldBy("a"))
+	wait.For(t, "it is at a", heldBy("a"))
 	connectGate(t, atB, "Opens it", &opened) // the same Kind passes unasked
-	eventually(t, ample, "it is at b", heldBy("b"))
+	wait.For(t, "it is at b", heldBy("b"))
 	for _, g := range []*testGateway{a, b} {
-		eventually(t, ample, "it can be used", func() bool { return g.use("", "open") == nil })
+		wait.For(t, "it can be used", func() bool { return g.use("", "open") == nil })
 	}
 
 	connectGate(t, atA, "Opens everything", &changed)
-	eventually(t, ample, "it is at a again", heldBy("a"))
+	wait.For(t, "it is at a again", heldBy("a"))
 	wantHeld("changed on the way to a")
 	connectGate(t, atB, "Opens everything", &changed)
-	eventually(t, ample, "it is at b again", heldBy("b"))
+	wait.For(t, "it is at b again", heldBy("b"))
 	wantHeld("moved to b")
 	a, atA = restartNode(t, a, "a", servers)
 	connectGate(t, atA, "Opens everything", &changed)
-	eventually(t, ample, "it is at a after a restart", heldBy("a"))
+	wait.For(t, "it is at a after a restart", heldBy("a"))
 	wantHeld("after a restart")
 
 	// A person at b sees the changes, which a has, and accepts them.
@@ -306,14 +307,14 @@ func TestChangedElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, g := range []*testGateway{a, b} {
-		eventually(t, ample, "it can be used", func() bool { return g.use("", "open") == nil })
+		wait.For(t, "it can be used", func() bool { return g.use("", "open") == nil })
 	}
 	connectGate(t, atB, "Opens everything", &changed) // b believes a
-	eventually(t, ample, "it is at b in the end", heldBy("b"))
+	wait.For(t, "it is at b in the end", heldBy("b"))
 	if dev := b.device("gate"); dev.Waiting != 0 || dev.Accepted != offered {
 		t.Errorf("got %+v", dev)
 	}
-	eventually(t, ample, "it can be used at b", func() bool { return b.use("", "open") == nil })
+	wait.For(t, "it can be used at b", func() bool { return b.use("", "open") == nil })
 }
 
 // restartNode stops a node of nodeWithDialIn and starts it again with its data.

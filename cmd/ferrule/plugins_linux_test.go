@@ -88,7 +88,7 @@ func TestPlugin(t *testing.T) {
 	if told, err := agent.use(t.Context(), "weather__grow", `{}`); err != nil || told.isError {
 		t.Errorf("got %+v, %v", told, err)
 	}
-	eventually(t, wait.Ample, "a change waits for the owner", func() bool { return g.device("weather").Waiting > 0 })
+	wait.For(t, "a change waits for the owner", func() bool { return g.device("weather").Waiting > 0 })
 	if told, err := agent.use(t.Context(), "weather__snow", `{}`); err == nil && !told.isError {
 		t.Errorf("got %+v", told)
 	}
@@ -105,7 +105,7 @@ func TestPlugin(t *testing.T) {
 	}
 	agent.mustUse("weather__snow", `{}`, nil)
 	want := []string{"weather: registered 3 tools: crash, forecast, grow", "weather: registered 1 tools: snow"}
-	eventually(t, wait.Ample, "both registrations are recorded", func() bool { return slices.Equal(g.registrations(), want) })
+	wait.For(t, "both registrations are recorded", func() bool { return slices.Equal(g.registrations(), want) })
 	if out := g.outcomes("weather", "crash"); len(out) != 1 || out[0].Code != ferrule.Unanswered {
 		t.Errorf("the journal has %+v", out)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 	"github.com/ferrulehq/ferrule/thing"
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
 )
@@ -41,7 +42,7 @@ func (p *powered) turnOn() {
 		}
 		p.off = func() {}
 	}
-	eventually(p.t, 5*time.Second, "it accepts connections", func() bool {
+	wait.For(p.t, "it accepts connections", func() bool {
 		conn, err := net.Dial("tcp", p.address)
 		if err == nil {
 			conn.Close()
@@ -136,7 +137,7 @@ func TestPowerCuts(t *testing.T) {
 	for _, d := range devices {
 		g.online(d.id)
 	}
-	eventually(t, 5*time.Second, "all tools are listed", func() bool {
+	wait.For(t, "all tools are listed", func() bool {
 		return agent.lists("robot") && agent.lists("gate") && agent.lists("old") && agent.lists("quiet")
 	})
 	before := agent.list()
@@ -176,7 +177,7 @@ func TestPowerCuts(t *testing.T) {
 	}
 	for _, d := range devices {
 		// A read is answered before it is on disk.
-		eventually(t, ample, d.tool+" of "+d.id+" is recorded once per cut", func() bool {
+		wait.For(t, d.tool+" of "+d.id+" is recorded once per cut", func() bool {
 			return len(g.outcomes(d.id, d.tool)) == *powerCuts
 		})
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/local/datadir"
 	"github.com/ferrulehq/ferrule/internal/testenv/model"
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // agentProgram is an agent program, used without an account.
@@ -180,7 +181,7 @@ func upWith(t *testing.T, board *uno.Board, more ...string) (url, log string) {
 	cmd := exec.Command("ferrule", append([]string{"up", "-v", "--listen", "127.0.0.1:0", "--data", data, "--serial", "uno=" + board.Path()}, more...)...)
 	cmd.Stderr = file
 	startProcess(t, cmd)
-	eventually(t, 30*time.Second, "the board is online", func() bool {
+	wait.For(t, "the board is online", func() bool {
 		said, _ := os.ReadFile(log)
 		url = string(regexp.MustCompile(`http://[0-9.:]+/mcp`).Find(said))
 		return url != "" && bytes.Contains(said, []byte("device online"))
@@ -338,7 +339,7 @@ func (r *running) wait(ctx context.Context) string {
 		r.t.Errorf("%v", r.cmd.ProcessState)
 	}
 	home := filepath.Dir(r.cmd.Dir)
-	eventually(r.t, 30*time.Second, "all that the program has started has ended", func() bool { return len(processesOf(home)) == 0 })
+	wait.For(r.t, "all that the program has started has ended", func() bool { return len(processesOf(home)) == 0 })
 	return r.out.String()
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // prometheus is a Prometheus server that scrapes a gateway, with a token.
@@ -108,7 +109,7 @@ func TestPrometheus(t *testing.T) {
 			resp.Body.Close()
 		}
 	}
-	eventually(t, time.Minute, "calls are counted", call)
+	wait.For(t, "calls are counted", call)
 	if values, _ := p.ask(`up{job="ferrule"}`); len(values) != 1 || values[0] != "1" {
 		t.Errorf("it is up: %v", values)
 	}
@@ -134,7 +135,7 @@ func TestPrometheus(t *testing.T) {
 	for _, panel := range board.Panels {
 		for _, target := range panel.Targets {
 			query := strings.NewReplacer("$__rate_interval", "10s", "$instance", ".*").Replace(target.Expr)
-			eventually(t, time.Minute, "there is an answer to "+query, func() bool {
+			wait.For(t, "there is an answer to "+query, func() bool {
 				wrong() // one panel shows who was refused
 				values, _ := p.ask(query)
 				return len(values) > 0

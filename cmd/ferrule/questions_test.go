@@ -14,13 +14,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/journal"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 	"github.com/ferrulehq/ferrule/thing"
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
 )
@@ -116,7 +116,7 @@ func (b *lateBoard) ask() {
 // answered waits for the answers to a number of questions, and returns them.
 func (b *lateBoard) answered(t *testing.T, n int) string {
 	t.Helper()
-	eventually(t, 20*time.Second, "the device has its answers", func() bool {
+	wait.For(t, "the device has its answers", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return len(b.answers) == n
@@ -202,7 +202,7 @@ func TestQuestions(t *testing.T) {
 	recorded := func(t *testing.T, g *testGateway, want ...string) {
 		t.Helper()
 		var got []string
-		eventually(t, 10*time.Second, "the journal has the questions", func() bool {
+		wait.For(t, "the journal has the questions", func() bool {
 			got = g.questionsOf("bell")
 			return len(got) >= len(want)
 		})

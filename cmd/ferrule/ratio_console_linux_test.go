@@ -18,6 +18,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 const (
@@ -184,7 +186,7 @@ func (w *openPages) receive(t *testing.T) {
 	for i := range before {
 		before[i] = w.each[i].Load()
 	}
-	eventually(t, time.Minute, "each page receives samples", func() bool {
+	wait.For(t, "each page receives samples", func() bool {
 		if err := w.failed.Load(); err != nil {
 			t.Fatal(*err)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestRatioSerial compares a call to an emulated Uno, with true bit timing, to the raw
@@ -27,7 +28,7 @@ func TestRatioSerial(t *testing.T) {
 		if err := g.Dock.Release(t.Context(), "uno", time.Hour); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, ample, "the port is free", func() bool { return g.device("uno").State == ferrule.StateReleased })
+		wait.For(t, "the port is free", func() bool { return g.device("uno").State == ferrule.StateReleased })
 		base = append(base, rawSerial(t, board.Path(), calls))
 		if err := g.Dock.Release(t.Context(), "uno", 0); err != nil {
 			t.Fatal(err)

@@ -5,6 +5,8 @@ package main
 import (
 	"testing"
 	"time"
+
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestRatioMemory measures the memory of `ferrule mcp` with one board: idle, after calls, and some
@@ -17,7 +19,7 @@ func TestRatioMemory(t *testing.T) {
 	ours, sdk := stdioServer(t, "ferrule", "robot__gpio_read", boards[0]), stdioServer(t, "bare", "gpio_read", boards[1])
 	settles := func(when string) {
 		t.Helper()
-		eventually(t, 30*time.Second, "memory is given back", func() bool {
+		wait.For(t, "memory is given back", func() bool {
 			time.Sleep(100 * time.Millisecond)
 			return memoryOf(t, ours.pid, "RssAnon") <= idle
 		})

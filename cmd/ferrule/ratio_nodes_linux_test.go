@@ -24,6 +24,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/lifecycle"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // at configures a node that is connected to one server.
@@ -128,7 +129,7 @@ func bareRequest(t *testing.T, near, far *natscluster.Server, call func()) (requ
 			t.Fatal(err)
 		}
 	}
-	eventually(t, 5*time.Second, "a request is answered", func() bool {
+	wait.For(t, "a request is answered", func() bool {
 		_, err := asking.Request("bare", there.Data, time.Second)
 		return err == nil
 	})
@@ -153,7 +154,7 @@ func TestRatioEmbedded(t *testing.T) {
 	without := startWithoutCluster(t, addrs[1])
 	with.online("robot")
 	without.online("robot")
-	eventually(t, 10*time.Second, "the cluster has the board", func() bool { s := with.Cluster.State(); return s.Working && s.Waiting == 0 })
+	wait.For(t, "the cluster has the board", func() bool { s := with.Cluster.State(); return s.Working && s.Waiting == 0 })
 	if without.Cluster.State().Working {
 		t.Fatal("both clusters run")
 	}
@@ -230,7 +231,7 @@ func TestRatioRest(t *testing.T) {
 		}
 		return sum
 	}
-	eventually(t, time.Minute, "all requests have been recorded", func() bool {
+	wait.For(t, "all requests have been recorded", func() bool {
 		before := said()
 		time.Sleep(4 * time.Second)
 		return said()-before <= 1 // its lease
@@ -280,7 +281,7 @@ func remember(t *testing.T, data string, devices int) {
 // settles waits until a node has loaded and published its devices and is idle.
 func (n *upNode) settles(devices int) {
 	n.t.Helper()
-	eventually(n.t, time.Minute, n.name+" has told of its devices", func() bool {
+	wait.For(n.t, n.name+" has told of its devices", func() bool {
 		result, err := n.call(ferrule.GatewayID, "status", `{}`)
 		if err != nil {
 			return false
@@ -289,7 +290,7 @@ func (n *upNode) settles(devices int) {
 		return json.Unmarshal(result.Value, &status) == nil && status.Offline == devices &&
 			(status.Nodes == nil || status.Nodes.Working && status.Nodes.Waiting == 0)
 	})
-	eventually(n.t, time.Minute, n.name+" is at rest", func() bool {
+	wait.For(n.t, n.name+" is at rest", func() bool {
 		before := n.cpu()
 		time.Sleep(time.Second)
 		return n.cpu()-before < 20*time.Millisecond

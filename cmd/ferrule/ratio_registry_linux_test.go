@@ -26,6 +26,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/gateway"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 var manyDevices = flag.Int("devices", 100_000, "how many devices TestRatioRegistry registers")
@@ -169,7 +170,7 @@ func (r *registrySide) load(t *testing.T, tenant string, devices, kinds int, sta
 	populate(t, g, devices, kinds, state)
 	start := time.Now()
 	stop := runPart(t, g.Cluster.Run)
-	eventually(t, 5*time.Minute, "all records are in the registry", func() bool { return g.Cluster.State().Waiting == 0 })
+	wait.Within(t, 5*time.Minute, "all records are in the registry", func() bool { return g.Cluster.State().Waiting == 0 })
 	took := time.Since(start)
 	if tenant != "tenant" {
 		stop()
@@ -244,7 +245,7 @@ func (r *registrySide) complete(t *testing.T, want int) {
 func (r *registrySide) quiet(t *testing.T, events uint64) {
 	t.Helper()
 	js := clustertest.Connect(t, r.servers.URLs())
-	eventually(t, time.Minute, "all events are published", func() bool {
+	wait.For(t, "all events are published", func() bool {
 		s, err := js.Stream(t.Context(), "ferrule-events")
 		return err == nil && s.CachedInfo().State.Msgs >= events
 	})
@@ -259,7 +260,7 @@ func (r *registrySide) freshNode(t *testing.T) time.Duration {
 	defer end()
 	stop := runPart(t, func(ctx context.Context) error { return g.Run(ctx) })
 	defer stop()
-	eventually(t, time.Minute, "all devices of the tenant are known", func() bool { return g.Catalog.Counts().Online == tenantDevices })
+	wait.For(t, "all devices of the tenant are known", func() bool { return g.Catalog.Counts().Online == tenantDevices })
 	last := deviceID(tenantDevices - 1)
 	if dev, m, ok := g.Fleet.Lookup(last); !ok || m.Tool("read_value_7") == nil || dev.State != ferrule.StateOnline {
 		t.Fatalf("%s: %v, %t", last, dev, ok)
@@ -295,7 +296,7 @@ func (r *registrySide) holder(t *testing.T, tenant string, devices, kinds int) {
 	g, _ := r.node(t, tenant)
 	populate(t, g, devices, kinds, ferrule.StateOnline)
 	runPart(t, g.Cluster.Run)
-	eventually(t, 5*time.Minute, "all records are in the registry", func() bool { return g.Cluster.State().Waiting == 0 })
+	wait.Within(t, 5*time.Minute, "all records are in the registry", func() bool { return g.Cluster.State().Waiting == 0 })
 }
 
 // viewer runs a node that sees the devices of a tenant.
@@ -303,7 +304,7 @@ func (r *registrySide) viewer(t *testing.T, tenant string, devices int) {
 	t.Helper()
 	g, _ := r.node(t, tenant)
 	runPart(t, g.Cluster.Run)
-	eventually(t, time.Minute, "all are in view", func() bool { return g.Catalog.Counts().Online == devices })
+	wait.For(t, "all are in view", func() bool { return g.Catalog.Counts().Online == devices })
 }
 
 // bareRecord is a record as every reader has to decode it.
@@ -324,7 +325,7 @@ func newBareSide(t *testing.T) *bareSide {
 	b := &bareSide{servers: natscluster.Start(t, natscluster.Options{})}
 	js := clustertest.Connect(t, b.servers.URLs())
 	for _, name := range b.buckets() {
-		eventually(t, time.Minute, "a bucket is created", func() bool { // new clusters may refuse at first
+		wait.For(t, "a bucket is created", func() bool { // new clusters may refuse at first
 			_, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: name, History: 1, Storage: jetstream.FileStorage, Replicas: 3})
 			return err == nil
 		})
@@ -449,7 +450,7 @@ func (b *bareSide) load(t *testing.T, tenant string, devices, kinds int, create 
 		t.Fatal("not all is written")
 	}
 	took := time.Since(start)
-	eventually(t, time.Minute, "the watches have all records", func() bool { return int(told.Load()) == devices })
+	wait.For(t, "the watches have all records", func() bool { return int(told.Load()) == devices })
 	return took
 }
 
@@ -482,7 +483,7 @@ func (b *bareSide) freshNode(t *testing.T, read bool) time.Duration {
 		defer mu.Unlock()
 		records[e.Key()] = record
 	})()
-	eventually(t, time.Minute, "all records are read", func() bool {
+	wait.For(t, "all records are read", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(records) == tenantDevices

@@ -17,6 +17,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ferrulehq/ferrule/internal/gateway"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestRatioServer compares the latency of a device that is an MCP server through the
@@ -123,7 +124,7 @@ func upGallery(t *testing.T, parts []string) (address string) {
 		}
 	}
 	go io.Copy(io.Discard, log)
-	eventually(t, 30*time.Second, "the gallery is online", func() bool {
+	wait.For(t, "the gallery is online", func() bool {
 		resp, err := http.Get(address + "/healthz")
 		if err != nil {
 			return false

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // The tests in this file measure one thing against another in the same run, and
@@ -234,7 +235,7 @@ func admit(t *testing.T, addrs []string) *testGateway {
 			c.Devices.TCP = append(c.Devices.TCP, config.TCPDevice{Address: addr})
 		}
 	}, unmeasured) // they stay idle
-	eventually(t, time.Minute, "all are admitted", func() bool {
+	wait.For(t, "all are admitted", func() bool {
 		online := 0
 		for _, dev := range g.Fleet.Devices() {
 			if dev.State == ferrule.StateOnline {

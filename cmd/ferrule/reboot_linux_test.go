@@ -18,6 +18,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // gate is a turnstile that is rebooted.
@@ -120,7 +121,7 @@ func rebootUnderLoad(t *testing.T, at *gate) {
 			}
 		}
 		at.boot(version)
-		eventually(t, ample, "it is found again", func() bool {
+		wait.For(t, "it is found again", func() bool {
 			dev := g.device("gate")
 			return dev.State == ferrule.StateOnline && dev.Kind != was.Kind && dev.Since.After(was.Since) && dev.Version == version
 		})
@@ -229,7 +230,7 @@ func (l *load) answered(t *testing.T, more int) {
 		return l.good
 	}
 	until := good() + more
-	eventually(t, ample, "calls succeed", func() bool { return good() >= until })
+	wait.For(t, "calls succeed", func() bool { return good() >= until })
 }
 
 // end ends the calls and returns their outcomes.

@@ -98,7 +98,7 @@ func TestRegister(t *testing.T) {
 		t.Errorf("got %+v, %v", told, err)
 	}
 	var records []ferrule.Entry
-	eventually(t, wait.Ample, "both calls are recorded", func() bool { records = g.outcomes("greeter", "greet"); return len(records) == 2 })
+	wait.For(t, "both calls are recorded", func() bool { records = g.outcomes("greeter", "greet"); return len(records) == 2 })
 	if records[1].Code != ferrule.Invalid {
 		t.Errorf("the journal has %+v", records)
 	}
@@ -133,14 +133,14 @@ func TestRegister(t *testing.T) {
 	removeWrite()
 	removeRead()
 	removeRead()
-	eventually(t, wait.Ample, "the list has no tools of the device", func() bool { return !agent.lists("greeter__") })
+	wait.For(t, "the list has no tools of the device", func() bool { return !agent.lists("greeter__") })
 	if told, err := agent.use(t.Context(), "greeter__greet", `{"name":"Anna"}`); err == nil && !told.isError {
 		t.Errorf("a removed tool returned %+v", told)
 	}
 	want := []string{"registered greeter greet", "registered greeter shout", "unregistered greeter shout", "unregistered greeter greet"}
-	eventually(t, wait.Ample, "all events were told", func() bool { mu.Lock(); defer mu.Unlock(); return slices.Equal(events, want) })
+	wait.For(t, "all events were told", func() bool { mu.Lock(); defer mu.Unlock(); return slices.Equal(events, want) })
 	recorded := []string{"greeter: registered 1 tools: greet", "greeter: registered 1 tools: shout", "greeter: removed 1 tools: shout", "greeter: removed 1 tools: greet"}
-	eventually(t, wait.Ample, "all is recorded", func() bool { return slices.Equal(g.registrations(), recorded) })
+	wait.For(t, "all is recorded", func() bool { return slices.Equal(g.registrations(), recorded) })
 }
 
 // TestRegisterMisbehaves: a registered tool that panics, or does not end, affects its own

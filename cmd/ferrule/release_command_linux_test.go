@@ -13,6 +13,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // output is what a command has written so far.
@@ -64,11 +65,11 @@ func TestReleaseCommand(t *testing.T) {
 	before := c.until("robot", ferrule.StateOnline)
 
 	out, ended, done, _ := startRelease(t, link, `flash $PORT </dev/null; wait_for; echo flashed; exit 3`, "--for", "1s")
-	eventually(t, ample, "the command has the port", func() bool { return strings.Contains(out.String(), `"device":"rig-uno"`) })
+	wait.For(t, "the command has the port", func() bool { return strings.Contains(out.String(), `"device":"rig-uno"`) })
 	c.until("robot", ferrule.StateReleased)
 	resets := board.Resets()
 	ends := make(map[string]bool) // the times until which it is released, in seconds
-	eventually(t, ample, "it is extended twice", func() bool {
+	wait.For(t, "it is extended twice", func() bool {
 		now := c.device("robot")
 		if now.State != string(ferrule.StateReleased) {
 			t.Fatalf("the release ended: %+v", now)
@@ -126,7 +127,7 @@ func TestReleaseInterrupted(t *testing.T) {
 	c.up("--serial", "robot="+board.Path())
 	c.until("robot", ferrule.StateOnline)
 	out, ended, _, interrupt := startRelease(t, board.Path(), `trap "echo told to end; exit 42" TERM; echo begun; wait_for`)
-	eventually(t, ample, "the command runs", func() bool { return strings.Contains(out.String(), "begun") })
+	wait.For(t, "the command runs", func() bool { return strings.Contains(out.String(), "begun") })
 	interrupt()
 	if code := <-ended; code != 42 || !strings.Contains(out.String(), "told to end\n") {
 		t.Errorf("got %d and\n%s", code, out)
@@ -144,7 +145,7 @@ func TestReleaseRestart(t *testing.T) {
 	stop := c.up("--serial", "robot="+board.Path())
 	c.until("robot", ferrule.StateOnline)
 	out, ended, done, _ := startRelease(t, board.Path(), `flash $PORT </dev/null; wait_for`, "--for", "30s")
-	eventually(t, ample, "the command has the port", func() bool { return strings.Contains(out.String(), `"device":"rig-uno"`) })
+	wait.For(t, "the command has the port", func() bool { return strings.Contains(out.String(), `"device":"rig-uno"`) })
 	resets := board.Resets()
 	stop()
 	stop = c.up("--serial", "robot="+board.Path())

@@ -23,6 +23,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/local/datadir"
 	"github.com/ferrulehq/ferrule/internal/sim"
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // reloadable is a `ferrule up` process with a configuration file.
@@ -116,7 +117,7 @@ func (r *reloadable) hangup(says string) {
 	if err := r.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		r.t.Fatal(err)
 	}
-	eventually(r.t, 20*time.Second, "the log says "+says, func() bool {
+	wait.For(r.t, "the log says "+says, func() bool {
 		select {
 		case err := <-r.gone:
 			r.t.Fatalf("SIGHUP ended the gateway: %v\n%s", err, r.logged())
@@ -324,7 +325,7 @@ func TestReloadDeviceToken(t *testing.T) {
 	accepted.Store("Bearer two")
 	r.write("lamp.token", "two\n")
 	r.want(0, "devices.http: another token for "+server.URL+"/mcp\n", "reload")
-	eventually(t, 20*time.Second, "the device works with its new token", func() bool {
+	wait.For(t, "the device works with its new token", func() bool {
 		code, _ := r.run("call", "lamp", "switch", "on=false")
 		return code == 0
 	})
@@ -402,7 +403,7 @@ func TestTerminalClosed(t *testing.T) {
 	}
 	cmd.Process.Kill() // the terminal is gone
 	cmd.Wait()
-	eventually(t, 20*time.Second, "the gateway has ended", func() bool {
+	wait.For(t, "the gateway has ended", func() bool {
 		lock, err := datadir.Lock(os.Getenv("FERRULE_DATA"))
 		if err == nil {
 			lock.Close()

@@ -9,6 +9,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestRemoteHistory checks that the measurements of a board on another node are returned
@@ -23,7 +24,7 @@ func TestRemoteHistory(t *testing.T) {
 	if _, err := here.call("there-0", "gpio_write", `{"pin":2,"value":true}`); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 30*time.Second, "it has measurements", func() bool {
+	wait.For(t, "it has measurements", func() bool {
 		result, err := here.call(ferrule.GatewayID, "history", `{"device":"there-0","signals":["light"]}`)
 		var out builtin.HistoryOutput
 		return err == nil && json.Unmarshal(result.Value, &out) == nil && len(out.Signals) == 1 && len(out.Signals[0].Points) > 0
@@ -32,7 +33,7 @@ func TestRemoteHistory(t *testing.T) {
 	if err != nil || !strings.Contains(string(result.Value), `"name":"light"`) {
 		t.Errorf("%+v, %v", result, err)
 	}
-	eventually(t, 30*time.Second, "the call is marked in a chart", func() bool {
+	wait.For(t, "the call is marked in a chart", func() bool {
 		result, err := here.call(ferrule.GatewayID, "plot", `{"device":"there-0","signals":["light"]}`)
 		return err == nil && len(result.Content) == 2 && len(result.Content[0].Data) > 1000 && strings.Contains(result.Content[1].Text, "Marked calls: ")
 	})
@@ -40,7 +41,7 @@ func TestRemoteHistory(t *testing.T) {
 		t.Errorf("nothing is measured at this node: %s, %v", result.Value, err)
 	}
 	there.kill()
-	eventually(t, 30*time.Second, "the error names the node", func() bool {
+	wait.For(t, "the error names the node", func() bool {
 		_, err := here.call(ferrule.GatewayID, "latest", `{"device":"there-0"}`)
 		return err != nil && strings.Contains(err.Error(), "node there does not answer; it has the measurements of there-0")
 	})

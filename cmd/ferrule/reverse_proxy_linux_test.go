@@ -23,6 +23,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/local/control"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // proxyHost is the name in the recipes.
@@ -152,7 +153,7 @@ func caddy(t *testing.T, gateway string) (address string, roots *x509.CertPool) 
 	}
 	startProxy(t, []string{"HOME=" + dir, "XDG_DATA_HOME=" + dir, "XDG_CONFIG_HOME=" + dir}, "caddy", "run", "--config", file)
 	roots = x509.NewCertPool()
-	eventually(t, 30*time.Second, "Caddy has a certificate authority", func() bool {
+	wait.For(t, "Caddy has a certificate authority", func() bool {
 		data, err := os.ReadFile(filepath.Join(dir, "caddy/pki/authorities/local/root.crt"))
 		return err == nil && roots.AppendCertsFromPEM(data)
 	})
@@ -178,7 +179,7 @@ func TestReverseProxies(t *testing.T) {
 			g.online("robot")
 			address, roots := start(t, g.Addr())
 			client := clientAt(address, token, roots)
-			eventually(t, 30*time.Second, "the proxy answers", func() bool {
+			wait.For(t, "the proxy answers", func() bool {
 				resp, err := client.Get("https://" + proxyHost + "/healthz")
 				if err != nil {
 					return false
@@ -258,7 +259,7 @@ func TestTLS(t *testing.T) {
 	conn.Close()
 	commandLine{t}.want(exitOther, "https://"+g.Addr()+"/healthz answers; agents are served at /mcp", "doctor", "--all", "--data", g.data, "--config", cert) // which is not a configuration
 	renewed := selfSigned(t, cert, key)
-	eventually(t, 20*time.Second, "the renewed certificate is used", func() bool { return call(renewed) == nil })
+	wait.For(t, "the renewed certificate is used", func() bool { return call(renewed) == nil })
 	if resp, err := http.Get("http://" + g.Addr() + "/healthz"); err == nil {
 		resp.Body.Close()
 		if resp.StatusCode == http.StatusOK {

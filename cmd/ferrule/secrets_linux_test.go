@@ -7,7 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestSecretsStayHidden: a gateway whose servers cannot be reached does not show the
@@ -36,7 +37,7 @@ telemetry: {traces: {endpoint: 'http://me:SECRET@127.0.0.1:1'}}
 		said = append(said, text)
 		return text
 	}
-	eventually(t, 30*time.Second, "the log has the reasons", func() bool {
+	wait.For(t, "the log has the reasons", func() bool {
 		run("call", "lamp", "switch", "on=true") // is traced
 		log := r.logged()
 		return strings.Contains(log, "endpoint home: not connected") && strings.Contains(log, "cluster: not working") && strings.Contains(log, "traces")

@@ -16,6 +16,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // onSerial configures a board on a serial port.
@@ -76,7 +77,7 @@ func TestUno(t *testing.T) {
 	g.must("uno", "gpio_write", `{"pin":13,"value":true}`, "value")
 	g.must("uno", "reboot", `{}`, "ok")
 	board.WaitPin("B5", false)
-	eventually(t, 10*time.Second, "the board answers after its reset", func() bool {
+	wait.For(t, "the board answers after its reset", func() bool {
 		_, err := g.call("uno", "uptime", `{}`, short)
 		return err == nil
 	})
@@ -87,7 +88,7 @@ func TestUno(t *testing.T) {
 	// The cable is pulled, and put back.
 	before := g.device("uno").Restarted
 	board.Hangup()
-	eventually(t, time.Second, "the board is offline", func() bool { return g.device("uno").State == ferrule.StateOffline })
+	wait.For(t, "the board is offline", func() bool { return g.device("uno").State == ferrule.StateOffline })
 	if _, err := g.call("uno", "gpio_read", `{"pin":13}`, short); ferrule.AsError(err).Code != ferrule.Offline {
 		t.Errorf("got %v", err)
 	}
@@ -113,7 +114,7 @@ func TestUnoInMidCall(t *testing.T) {
 			_, err := g.call("uno", "gpio_write", `{"pin":13,"value":true}`, ample)
 			ended <- err
 		}()
-		eventually(t, ample, "the request waits in the line", func() bool { return board.Waiting() > 0 })
+		wait.For(t, "the request waits in the line", func() bool { return board.Waiting() > 0 })
 		return ended
 	}
 	ended := begin()
@@ -148,7 +149,7 @@ func TestUnoSlow(t *testing.T) {
 func TestUnoWrongBaud(t *testing.T) {
 	board := uno.Start(t, uno.Options{Strict: true})
 	g := startGateway(t, nil, onSerial("uno", board, 9600))
-	eventually(t, 10*time.Second, "the wrong bit rate is reported", func() bool {
+	wait.For(t, "the wrong bit rate is reported", func() bool {
 		return strings.Contains(g.device("uno").Reason, "at 9600 baud: wrong baud rate?")
 	})
 }
@@ -162,7 +163,7 @@ func TestUnosPlugged(t *testing.T) {
 	uno.Start(t, uno.Options{Fast: true}).Close() // warms up the build of the firmware
 	goroutines, descriptors := runtime.NumGoroutine(), len(openFiles(t))
 	t.Run("run", plugAndCall)
-	eventually(t, 10*time.Second, fmt.Sprintf("no more than %d goroutines and %d files", goroutines, descriptors), func() bool {
+	wait.For(t, fmt.Sprintf("no more than %d goroutines and %d files", goroutines, descriptors), func() bool {
 		return runtime.NumGoroutine() <= goroutines && len(openFiles(t)) <= descriptors
 	})
 }
@@ -185,7 +186,7 @@ func plugAndCall(t *testing.T) {
 	g := startGateway(t, nil, devices...)
 	ids := make([]string, count)
 	for i := range boards {
-		eventually(t, 30*time.Second, "all are online", func() bool { return g.at(addresses[i]).State == ferrule.StateOnline })
+		wait.For(t, "all are online", func() bool { return g.at(addresses[i]).State == ferrule.StateOnline })
 		ids[i] = g.at(addresses[i]).ID
 	}
 

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/ferrulehq/ferrule/internal/local/control"
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
@@ -116,7 +115,7 @@ func TestService(t *testing.T) {
 	m.start(serviceUser, "sim", "mcpu", "--tcp", addr)
 	up := []string{"up", "--data", data, "--group-socket", control.ServiceSocket, "--listen", "127.0.0.1:0", "--tcp", "robot=" + addr, "--tcp", "away=127.0.0.1:1"}
 	service := m.start(serviceUser, up...)
-	wait.For(t, 30*time.Second, "the board is online", func() bool {
+	wait.For(t, "the board is online", func() bool {
 		_, text := m.run(memberUser, "devices", "--json")
 		return strings.Contains(text, `"id":"robot","state":"online"`)
 	})

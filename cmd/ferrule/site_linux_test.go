@@ -24,6 +24,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/journal"
 	"github.com/ferrulehq/ferrule/internal/ops/audit"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 var (
@@ -236,7 +237,7 @@ func (s *siteNode) leave() {
 func (s *siteNode) becomes(board int, state ferrule.State) {
 	s.t.Helper()
 	id := s.board(board)
-	eventually(s.t, 10*time.Second, fmt.Sprint(id, " is ", state), func() bool { return s.device(id).State == string(state) })
+	wait.For(s.t, fmt.Sprint(id, " is ", state), func() bool { return s.device(id).State == string(state) })
 	what := ferrule.Appeared
 	if state == ferrule.StateOffline {
 		what = ferrule.Gone
@@ -429,7 +430,7 @@ func (s *siteNode) once(far []farCall) {
 func (s *siteNode) journalArrives(hub *upNode) {
 	s.t.Helper()
 	var out []byte
-	eventually(s.t, 20*time.Second, "the journal of "+s.name+" is at the hub", func() bool {
+	wait.For(s.t, "the journal of "+s.name+" is at the hub", func() bool {
 		own, err := journal.Verify(s.data)
 		if err != nil {
 			s.t.Fatal(err)
@@ -477,7 +478,7 @@ func (s *siteNode) eventsArrive(servers *natscluster.Cluster) {
 		}
 		return len(got) == len(s.want)
 	}
-	eventually(s.t, 10*time.Second, "all events are at the hub", same)
+	wait.For(s.t, "all events are at the hub", same)
 	time.Sleep(time.Second)
 	if !same() {
 		s.t.Errorf("events are %v, want %v", got, s.want)

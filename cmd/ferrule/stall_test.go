@@ -13,6 +13,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 var stallTime = flag.Duration("stall", 0, "how long TestStall tries, alone on the machine; not at all without")
@@ -43,7 +45,7 @@ func TestStall(t *testing.T) {
 func stall(t *testing.T, mcpVersion string) {
 	const most, atOnce = 500 * time.Millisecond, 16
 	a := startStdioAgent(t, mcpVersion, startSim(t, simConfig()).Addrs()[0])
-	eventually(t, 30*time.Second, "the board is online", func() bool {
+	wait.For(t, "the board is online", func() bool {
 		return strings.Contains(a.call("gateway__status", `{}`), `"online":1`)
 	})
 	// Half of the calls go to the board, which has one lane.

@@ -24,6 +24,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/gateway"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 	"github.com/ferrulehq/ferrule/thing"
 )
 
@@ -220,7 +221,7 @@ func (s *strikes) run(n *stopNode, device string, worker int) {
 func (s *strikes) runs(t *testing.T) {
 	t.Helper()
 	before := s.ran.Load()
-	eventually(t, time.Minute, "strikes succeed", func() bool { return s.ran.Load() > before+int64(s.workers/4) })
+	wait.For(t, "strikes succeed", func() bool { return s.ran.Load() > before+int64(s.workers/4) })
 }
 
 // allDenied waits until every worker was denied once more.
@@ -230,7 +231,7 @@ func (s *strikes) allDenied(t *testing.T) {
 	for i := range s.denied {
 		before[i] = s.denied[i].Load()
 	}
-	eventually(t, time.Minute, "every strike is denied", func() bool {
+	wait.For(t, "every strike is denied", func() bool {
 		for i := range s.denied {
 			if s.denied[i].Load() == before[i] {
 				return false
@@ -298,10 +299,10 @@ func TestStop(t *testing.T) {
 	for _, n := range nodes {
 		for _, other := range nodes {
 			for id := range other.strikers {
-				eventually(t, time.Minute, "a device of another node is online", func() bool { return n.device(id).State == ferrule.StateOnline })
+				wait.For(t, "a device of another node is online", func() bool { return n.device(id).State == ferrule.StateOnline })
 			}
 		}
-		eventually(t, time.Minute, "nodes see each other", func() bool { return len(n.Cluster.State().Nodes) == 2 })
+		wait.For(t, "nodes see each other", func() bool { return len(n.Cluster.State().Nodes) == 2 })
 	}
 	load := startStrikes(nodes, *stopCallers) // for each of 6 devices on 3 nodes
 	defer func() { load.end(t) }()
@@ -341,7 +342,7 @@ func TestStop(t *testing.T) {
 		}
 		nodes[(round+1)%3].resume()
 		for _, n := range nodes {
-			eventually(t, 30*time.Second, "resumed", func() bool { return !n.isStopped() })
+			wait.For(t, "resumed", func() bool { return !n.isStopped() })
 		}
 	}
 	t.Logf("%d rounds, %d strikes: acknowledged after at most %v; %d strikes were sent before and done up to %v after the acknowledgment", *stops, load.ran.Load(), slowest, lateStrikes, late)
@@ -365,12 +366,12 @@ func TestStop(t *testing.T) {
 		s.Start()
 	}
 	for _, n := range nodes {
-		eventually(t, 90*time.Second, "stopped when NATS is back", n.isStopped)
+		wait.For(t, "stopped when NATS is back", n.isStopped)
 	}
 	load.allDenied(t)
 
 	fresh := newStopNode(t, "d", 1, join) // it learns of the stop before it serves others
-	eventually(t, time.Minute, "a new node has joined", func() bool { return fresh.Cluster.State().Working })
+	wait.For(t, "a new node has joined", func() bool { return fresh.Cluster.State().Working })
 	if !fresh.isStopped() {
 		t.Error("a node that joined is not stopped")
 	}
@@ -388,10 +389,10 @@ func TestStop(t *testing.T) {
 	if err := again.strike("c-0", "restarted"); err == nil || ferrule.AsError(err).Code != ferrule.Denied {
 		t.Errorf("after a restart: %v", err)
 	}
-	eventually(t, time.Minute, "the node is back", func() bool { return again.Cluster.State().Working })
+	wait.For(t, "the node is back", func() bool { return again.Cluster.State().Working })
 	again.resume()
 	for _, n := range append(nodes[:2], again) {
-		eventually(t, time.Minute, "resumed", func() bool { return !n.isStopped() })
+		wait.For(t, "resumed", func() bool { return !n.isStopped() })
 	}
 }
 
@@ -425,7 +426,7 @@ func TestStopOnFullDisk(t *testing.T) {
 	}
 	fill()
 	refused := errors.New("not refused")
-	eventually(t, 30*time.Second, "changes cannot be recorded", func() bool {
+	wait.For(t, "changes cannot be recorded", func() bool {
 		fill()
 		refused = n.strike("a-0", "2")
 		return refused != nil

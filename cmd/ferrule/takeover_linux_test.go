@@ -16,6 +16,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/local/datadir"
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // mcpProcess is a `ferrule mcp` process with an agent.
@@ -200,7 +201,7 @@ func TestUpTakesOver(t *testing.T) {
 		up.Process.Signal(os.Interrupt)
 		up.Wait()
 	})
-	eventually(t, 10*time.Second, "ferrule up is the gateway", func() bool {
+	wait.For(t, "ferrule up is the gateway", func() bool {
 		log, _ := os.ReadFile(filepath.Join(data, datadir.LogFile))
 		return strings.Contains(string(log), "joined the running gateway")
 	})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 var kilnSecond = flag.Duration("kiln-second", 20*time.Millisecond, "how long a second of TestTaskOfDeadNodes lasts on its board")
@@ -123,7 +124,7 @@ func TestTaskOfDeadNodes(t *testing.T) {
 	}
 	working := func(n *taskNode, what string) {
 		t.Helper()
-		eventually(t, time.Minute, what, func() bool {
+		wait.For(t, what, func() bool {
 			got, err := get(n)
 			if err == nil && got["status"] != "working" {
 				t.Fatalf("%s: %v", what, got)

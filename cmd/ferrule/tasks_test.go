@@ -142,7 +142,7 @@ func (a taskAgent) begin(tool string, args map[string]any) (id string) {
 // until waits until a task has a status, and returns it with its JSON.
 func (a taskAgent) until(id, status string) (task map[string]any, text string) {
 	a.t.Helper()
-	wait.For(a.t, ample, "the task to be "+status, func() bool {
+	wait.For(a.t, "the task to be "+status, func() bool {
 		task = a.request("tasks/get", id, map[string]any{"taskId": id})
 		return task["status"] == status
 	})
@@ -199,7 +199,7 @@ func TestApprovalPageAsTask(t *testing.T) {
 		c.Approvals.AskAgentsUser, c.Approvals.Wait = []string{"local/tasks"}, config.Interval(3*time.Second)
 	})
 	g.online("robot")
-	wait.For(t, wait.Ample, "the store of tasks", func() bool {
+	wait.For(t, "the store of tasks", func() bool {
 		_, err := g.Tasks.Get(t.Context(), ferrule.Principal{}, rand.Text())
 		return err != nil && strings.Contains(err.Error(), "unknown task")
 	})

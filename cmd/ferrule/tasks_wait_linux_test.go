@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestWaitAsTask: wait_for of an agent that knows tasks is a task. An agent that comes back
@@ -46,7 +48,7 @@ polls:
 	measured := func() {
 		t.Helper()
 		lamp = ""
-		eventually(t, 3*ample, "the lamp is measured", func() bool {
+		wait.For(t, "the lamp is measured", func() bool {
 			result, err := n.call("gateway", "latest", `{"device":"a-0"}`)
 			if err != nil {
 				return false
@@ -71,7 +73,7 @@ polls:
 	}
 	ended := func(id string) (text string) {
 		t.Helper()
-		eventually(t, 30*time.Second, "the task has ended", func() bool {
+		wait.For(t, "the task has ended", func() bool {
 			got, err := request("tasks/get", id, map[string]any{"taskId": id})
 			if err != nil || got["status"] == "working" {
 				return false
@@ -108,7 +110,7 @@ polls:
 		go func() {
 			gone <- plain.call(tool, map[string]any{"conditions": []any{map[string]any{"device": "a-0", "signal": lamp, "equals": 6}}, "deadline": "30s"})
 		}()
-		eventually(t, ample, "both wait", func() bool {
+		wait.For(t, "both wait", func() bool {
 			plain.mu.Lock()
 			defer plain.mu.Unlock()
 			return plain.session != nil

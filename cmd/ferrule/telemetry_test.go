@@ -12,6 +12,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // fetch makes an HTTP request to the gateway.
@@ -66,7 +67,7 @@ func TestMetrics(t *testing.T) {
 		c.Polling.Enabled = false // no polling in the lane
 	})
 	g.online("robot")
-	eventually(t, 10*time.Second, "both are online", func() bool {
+	wait.For(t, "both are online", func() bool {
 		return g.metric(`ferrule_devices{protocol="mcpu",state="online",transport="tcp"}`) == 2
 	})
 	a := dialAgent(t, g, legacy, "/mcp")
@@ -80,7 +81,7 @@ func TestMetrics(t *testing.T) {
 		_, err := g.call("robot", "sweep", `{"milliseconds":500}`, 0)
 		slow <- err
 	}()
-	eventually(t, 5*time.Second, "the board is at a call", func() bool { return g.metric(`ferrule_lanes_busy`) == 1 })
+	wait.For(t, "the board is at a call", func() bool { return g.metric(`ferrule_lanes_busy`) == 1 })
 	if n := g.metric(`ferrule_calls_in_flight{role="agent"}`); n != 1 {
 		t.Errorf("%v calls are in flight", n)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/ops/audit"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestTenants runs nodes of two tenants on one cluster, with limited rights. A tenant's
@@ -31,7 +32,7 @@ func TestTenants(t *testing.T) {
 		n.start()
 	}
 	for _, n := range []*upNode{a, leaf} {
-		eventually(t, 30*time.Second, n.name+" says what to do", func() bool {
+		wait.For(t, n.name+" says what to do", func() bool {
 			return strings.Contains(n.nodes().Reason, "start a node once with the credentials of acme's operator")
 		})
 		t.Logf("%s says: %s", n.name, n.nodes().Reason)
@@ -39,7 +40,7 @@ func TestTenants(t *testing.T) {
 	for _, tenant := range []string{"acme", "globex"} {
 		operator := newNode(t, "operator", 0, one(tenant+"-operator", tenant))
 		operator.start()
-		eventually(t, 30*time.Second, "the operator's node works", func() bool { return operator.nodes().Working })
+		wait.For(t, "the operator's node works", func() bool { return operator.nodes().Working })
 		operator.stop()
 	}
 
@@ -52,7 +53,7 @@ func TestTenants(t *testing.T) {
 		}
 	}
 	g.reaches("a-0", 30*time.Second)
-	eventually(t, 10*time.Second, "the nodes know each other", func() bool {
+	wait.For(t, "the nodes know each other", func() bool {
 		return slices.Equal(a.nodes().Others, []string{"b", "leaf"}) && slices.Equal(leaf.nodes().Others, []string{"a", "b"})
 	})
 	if others := g.nodes().Others; others != nil {
@@ -79,7 +80,7 @@ func TestTenants(t *testing.T) {
 
 	journals := map[*upNode][]string{a: {"a", "b", "leaf"}, leaf: {"a", "b", "leaf"}, g: {"a"}}
 	for from, want := range journals {
-		eventually(t, 20*time.Second, fmt.Sprintf("%s has the journals of %q", from.name, want), func() bool {
+		wait.For(t, fmt.Sprintf("%s has the journals of %q", from.name, want), func() bool {
 			return slices.Equal(journalsAt(from), want)
 		})
 	}

@@ -103,8 +103,8 @@ func TestWatchOnTerminal(t *testing.T) {
 			var m meter.Meter
 			stop := watchRobot(t, out, &m)
 			known := "Watching robot. Press Ctrl-C to stop.\n" + fmt.Sprintf("heat  %40s  21.5 °C  1h", "▄")
-			eventually(t, ample, "the latest values are shown", func() bool { return strings.HasPrefix(shown.Text(), known) })
-			eventually(t, ample, "it subscribes", func() bool { return m.Measure(meter.Reading("robot", "speed", 1)) == 1 })
+			wait.For(t, "the latest values are shown", func() bool { return strings.HasPrefix(shown.Text(), known) })
+			wait.For(t, "it subscribes", func() bool { return m.Measure(meter.Reading("robot", "speed", 1)) == 1 })
 			ring := make([]float64, 48)
 			for i := range ring {
 				ring[i] = float64(i % 8)
@@ -117,7 +117,7 @@ func TestWatchOnTerminal(t *testing.T) {
 			want := "Watching robot. Press Ctrl-C to stop.\n" +
 				"heat   " + strings.Repeat("▁▂▃▄▅▆▇█", 5) + "  7 °C     AGE\n" +
 				fmt.Sprintf("speed  %40s  3 °C     AGE", "▁▅█")
-			eventually(t, ample, "both are drawn", func() bool { return ages.ReplaceAllString(shown.Text(), "AGE") == want })
+			wait.For(t, "both are drawn", func() bool { return ages.ReplaceAllString(shown.Text(), "AGE") == want })
 			stop()
 			if _, styled, unknown, row := shown.History(); unknown != "" || styled != colour || row != 3 {
 				t.Errorf("it wrote %q, coloured %t, and the cursor is in line %d", unknown, styled, row)
@@ -144,7 +144,7 @@ func TestSlowTerminal(t *testing.T) {
 		}
 		return r
 	}
-	eventually(t, ample, "it subscribes", func() bool { return m.Measure(many(1)) == 1 })
+	wait.For(t, "it subscribes", func() bool { return m.Measure(many(1)) == 1 })
 	const count = 5000
 	slowest, r := time.Duration(0), many(2)
 	for range count {
@@ -153,7 +153,7 @@ func TestSlowTerminal(t *testing.T) {
 		slowest = max(slowest, time.Since(start))
 	}
 	read()
-	eventually(t, ample, "the number of skipped events is shown", func() bool {
+	wait.For(t, "the number of skipped events is shown", func() bool {
 		m.Measure(many(99))
 		time.Sleep(20 * time.Millisecond)
 		text := shown.Text()
@@ -172,8 +172,8 @@ func TestDumbTerminal(t *testing.T) {
 	out, shown := openTerminal(t, 70, 10, nil)
 	var m meter.Meter
 	stop := watchRobot(t, out, &m)
-	eventually(t, ample, "it subscribes", func() bool { return m.Measure(meter.Reading("robot", "heat", 1, 2)) == 1 })
-	eventually(t, ample, "it is shown", func() bool { return strings.Contains(shown.Text(), " robot heat 2 °C, the last of 2 samples") })
+	wait.For(t, "it subscribes", func() bool { return m.Measure(meter.Reading("robot", "heat", 1, 2)) == 1 })
+	wait.For(t, "it is shown", func() bool { return strings.Contains(shown.Text(), " robot heat 2 °C, the last of 2 samples") })
 	stop()
 	if _, styled, unknown, _ := shown.History(); styled || unknown != "" {
 		t.Errorf("it wrote %q, coloured %t", unknown, styled)
@@ -192,7 +192,7 @@ func TestTableFits(t *testing.T) {
 	if err := a.table(header, rows, func(_, cell string) string { return cell }, "VERSION"); err != nil {
 		t.Fatal(err)
 	}
-	wait.For(t, wait.Ample, "the last row", func() bool { return strings.Contains(shown.Text(), "192.") })
+	wait.For(t, "the last row", func() bool { return strings.Contains(shown.Text(), "192.") })
 	for i, want := range []string{"DEVICE", "kitchen-temperature-sensor-2 ", "  not reached yet", "  first", "lamp"} {
 		if lines := strings.Split(strings.TrimSpace(shown.Text()), "\n"); len(lines) != 5 || !strings.HasPrefix(lines[i], want) {
 			t.Fatalf("got\n%s", shown.Text())

@@ -23,6 +23,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 var tokenOwner = ferrule.Principal{Role: ferrule.Person, Name: "ada"}
@@ -87,7 +88,7 @@ func TestRevoked(t *testing.T) {
 	nodes = append(nodes, node("a", map[string]string{"robot": board}), node("b", nil), node("c", nil))
 	for _, g := range nodes {
 		g.online("robot")
-		eventually(t, time.Minute, "nodes see each other", func() bool { return len(g.Cluster.State().Nodes) == 2 })
+		wait.For(t, "nodes see each other", func() bool { return len(g.Cluster.State().Nodes) == 2 })
 	}
 	knows := func(g *testGateway, secret string) bool {
 		agent, err := newPlainAgent(t.Context(), withToken(secret), g.url("/mcp"), modern)
@@ -109,7 +110,7 @@ func TestRevoked(t *testing.T) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for i, g := range nodes {
-		eventually(t, 30*time.Second, "the node knows the token", func() bool { return knows(g, made.Secret.Reveal()) })
+		wait.For(t, "the node knows the token", func() bool { return knows(g, made.Secret.Reveal()) })
 		for _, version := range mcpVersions {
 			agent, err := newPlainAgent(t.Context(), withToken(made.Secret.Reveal()), g.url("/mcp"), version)
 			if err != nil {
@@ -134,7 +135,7 @@ func TestRevoked(t *testing.T) {
 		t.Helper()
 		for _, c := range callers {
 			before, _, _ := c.state()
-			eventually(t, 30*time.Second, "calls go on", func() bool {
+			wait.For(t, "calls go on", func() bool {
 				good, _, failure := c.state()
 				return good > before+3 || failure != nil
 			})
@@ -150,7 +151,7 @@ func TestRevoked(t *testing.T) {
 		}
 		more()
 		for _, g := range nodes {
-			eventually(t, 30*time.Second, "the node knows the new secret", func() bool { return knows(g, rotated.Secret.Reveal()) })
+			wait.For(t, "the node knows the new secret", func() bool { return knows(g, rotated.Secret.Reveal()) })
 		}
 		secret.Store(rotated.Secret.Reveal())
 	}
@@ -193,7 +194,7 @@ func TestRevoked(t *testing.T) {
 		case <-time.After(30 * time.Second):
 			t.Fatal("a stream of a revoked token is open")
 		}
-		eventually(t, 30*time.Second, "calls are refused", func() bool { _, _, failure := c.state(); return failure != nil })
+		wait.For(t, "calls are refused", func() bool { _, _, failure := c.state(); return failure != nil })
 		_, last, failure := c.state()
 		if failure != errStatus(http.StatusUnauthorized) {
 			t.Errorf("got %v", failure)

@@ -30,6 +30,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // seenSpan is a span that a collector has received.
@@ -160,7 +161,7 @@ func realCollector(t *testing.T) *collected {
 		<-read
 		cmd.Wait()
 	})
-	eventually(t, 20*time.Second, "the collector listens", func() bool {
+	wait.For(t, "the collector listens", func() bool {
 		conn, err := net.Dial("tcp", address)
 		if err == nil {
 			conn.Close()
@@ -258,7 +259,7 @@ func traceAcross(t *testing.T, c *collected) {
 	a.stop()
 	b.stop()
 
-	eventually(t, 5*time.Second, "all spans have come", func() bool { return len(c.of(trace)) == 37 && len(c.of("")) == 74 })
+	wait.For(t, "all spans have come", func() bool { return len(c.of(trace)) == 37 && len(c.of("")) == 74 })
 	wantTrace(t, c.of(trace), span, "agent", map[string]string{"ferrule.call.role": "agent", "gen_ai.tool.name": "pulse"}, "")
 	for _, s := range c.of("") {
 		if s.name == "control" {
@@ -350,7 +351,7 @@ func TestTraceStdio(t *testing.T) {
 		if err != nil || answer.IsError {
 			t.Fatalf("got %+v, %v", answer, err)
 		}
-		eventually(t, 10*time.Second, "its spans have come", func() bool { return len(c.of(trace)) == 19 })
+		wait.For(t, "its spans have come", func() bool { return len(c.of(trace)) == 19 })
 		first := slices.IndexFunc(c.of(trace), func(s seenSpan) bool { return s.parent == "b7ad6b7169203331" })
 		if first < 0 || c.of(trace)[first].name != front || c.of(trace)[first].about["ferrule.call.role"] != "agent" {
 			t.Errorf("%s: got %+v", front, c.of(trace))

@@ -26,6 +26,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/local/control"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // verdictTable is a policy and its verdicts: p permits, a asks, f forbids. Who is a row
@@ -649,7 +650,7 @@ func testVerdicts(t *testing.T, table verdictTable) {
 				t.Fatal(err)
 			}
 			client := control.NewClient(socket)
-			eventually(t, ample, device+" is labeled", func() bool {
+			wait.For(t, device+" is labeled", func() bool {
 				_, err := client.Builtin(t.Context(), "label_device", map[string]any{"device": device, "set": map[string]string{"room": "hall"}})
 				return err == nil
 			})

@@ -16,6 +16,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/sim"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // waitLater calls wait_for, and returns its result when it has one.
@@ -72,11 +73,11 @@ polls:
 	agents := []*testAgent{dialAgent(t, g, modern, "/mcp"), dialAgent(t, g, legacy, "/mcp"), pipeAgent(t, g, modern)}
 	for _, a := range agents {
 		board.ADC(0, dark)
-		eventually(t, 3*ample, "it is dark", func() bool { l := latest(); return !l.Time.IsZero() && l.Value < 300 })
+		wait.For(t, "it is dark", func() bool { l := latest(); return !l.Time.IsZero() && l.Value < 300 })
 		results := a.waitLater(`{"conditions":[{"device":"uno","signal":"light","above":700}],"deadline":"1m"}`)
-		eventually(t, ample, "the call waits", func() bool { return g.Conditions.Len() == 1 })
+		wait.For(t, "the call waits", func() bool { return g.Conditions.Len() == 1 })
 		asked := time.Now()
-		eventually(t, ample, "it is measured in the dark", func() bool { return latest().Time.After(asked) })
+		wait.For(t, "it is measured in the dark", func() bool { return latest().Time.After(asked) })
 		if g.Conditions.Len() != 1 {
 			t.Fatalf("%s: ended in the dark: %+v", a.name, <-results)
 		}
@@ -129,7 +130,7 @@ polls:
 	// The board is unplugged: an event, and a time in which nothing is seen.
 	gone := agents[0].waitLater(`{"conditions":[{"device":"uno","event":"gone"}]}`)
 	blind := agents[1].waitLater(`{"conditions":[{"device":"uno","signal":"light","below":300}],"deadline":"4s"}`)
-	eventually(t, ample, "both wait", func() bool { return g.Conditions.Len() == 2 })
+	wait.For(t, "both wait", func() bool { return g.Conditions.Len() == 2 })
 	board.Close()
 	if w := <-gone; w.err != nil || !w.Met || w.Hits[0].Event == nil || w.Hits[0].Event.Type != ferrule.Gone {
 		t.Errorf("%+v", w)
@@ -142,7 +143,7 @@ polls:
 // lampSignal waits until the poll called lamp has measured, and returns the name of its signal.
 func (g *testGateway) lampSignal(device string) (signal string) {
 	g.t.Helper()
-	eventually(g.t, 3*ample, "the lamp of "+device+" is measured", func() bool {
+	wait.For(g.t, "the lamp of "+device+" is measured", func() bool {
 		known, err := g.History.Latest(g.t.Context(), device)
 		for _, l := range known {
 			if strings.HasPrefix(l.Signal, "lamp") {
@@ -196,7 +197,7 @@ polls:
 				t.Fatalf("%s: %+v", device, w)
 			}
 			results := agent.waitLater(fmt.Sprintf(`{"conditions":[{"device":%q,"signal":%q,"equals":1%s}]}`, device, lamp, hold))
-			eventually(t, ample, "it waits at the right node", func() bool { return at.Conditions.Len() == 1 })
+			wait.For(t, "it waits at the right node", func() bool { return at.Conditions.Len() == 1 })
 			switched := time.Now()
 			set(true)
 			w := <-results
@@ -217,8 +218,8 @@ polls:
 		_, err := agent.use(ctx, "gateway__wait_for", fmt.Sprintf(`{"conditions":[{"device":"robot","signal":%q,"equals":5}],"deadline":"1h"}`, lamp))
 		ended <- err
 	}()
-	eventually(t, ample, "it waits", func() bool { return b.Conditions.Len() == 1 })
+	wait.For(t, "it waits", func() bool { return b.Conditions.Len() == 1 })
 	cancel()
 	<-ended
-	eventually(t, ample, "the wait ends", func() bool { return b.Conditions.Len() == 0 })
+	wait.For(t, "the wait ends", func() bool { return b.Conditions.Len() == 0 })
 }

@@ -32,6 +32,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/mosquitto"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 	"github.com/ferrulehq/ferrule/internal/watch"
 )
 
@@ -122,7 +123,7 @@ func receiveMQTT(t *testing.T, broker *mosquitto.Broker, topic string, to *notic
 			to.mu.Unlock()
 		}
 	}()
-	eventually(t, ample, "the client of the broker is subscribed", func() bool {
+	wait.For(t, "the client of the broker is subscribed", func() bool {
 		broker.Publish(t, "test/ready", "now")
 		select {
 		case <-ready:
@@ -251,7 +252,7 @@ polls:
 	c.online("robot")
 	b.online("robot")
 	c.online(id)
-	eventually(t, ample, "the board is at node a", func() bool { return c.device(id).Node == "a" })
+	wait.For(t, "the board is at node a", func() bool { return c.device(id).Node == "a" })
 
 	const token = "edge"
 	calls := func() int { return boards.Boards[0].Runs()[token] }
@@ -273,10 +274,10 @@ polls:
 		}
 	})
 	// Until other nodes know that node a evaluates the watch, it does not call.
-	eventually(t, time.Minute, "the watch calls", func() bool {
+	wait.For(t, "the watch calls", func() bool {
 		before := hits(&byNATS)
 		board.ADC(0, bright)
-		eventually(t, ample, "the watch fires", func() bool { return hits(&byNATS) > before })
+		wait.For(t, "the watch fires", func() bool { return hits(&byNATS) > before })
 		if calls() > 0 {
 			return true
 		}
@@ -291,18 +292,18 @@ polls:
 		time.Sleep(1500 * time.Millisecond)
 		return false
 	})
-	eventually(t, ample, "the outcome is known", func() bool { o := state(c).Outcome; return o != nil && o.Message == "called" })
+	wait.For(t, "the outcome is known", func() bool { o := state(c).Outcome; return o != nil && o.Message == "called" })
 	if n := calls(); n != 1 {
 		t.Fatalf("%d calls for one edge", n)
 	}
 
 	killA()
 	line.move(ln.Addr().String())
-	eventually(t, time.Minute, "the board is at node b", func() bool { d := c.device(id); return d.Node == "b" && d.State == ferrule.StateOnline })
+	wait.For(t, "the board is at node b", func() bool { d := c.device(id); return d.Node == "b" && d.State == ferrule.StateOnline })
 	unsure := func(n *watch.Notice) bool {
 		return n.Watch == w.ID && n.Unsure && strings.Contains(n.NotCalled, "another node held "+id)
 	}
-	eventually(t, time.Minute, "node b reports what holds, and does not call", func() bool {
+	wait.For(t, "node b reports what holds, and does not call", func() bool {
 		return byWebhook.count(unsure) == 1 && byMQTT.count(unsure) == 1 && byNATS.count(func(n *watch.Notice) bool { return n.Unsure }) == 1
 	})
 	reported := hits(&byNATS)   // events say nothing about the call
@@ -313,15 +314,15 @@ polls:
 
 	dim := func() {
 		board.ADC(0, dark)
-		eventually(t, ample, "the condition does not hold", func() bool { return len(state(b).Active) == 0 })
+		wait.For(t, "the condition does not hold", func() bool { return len(state(b).Active) == 0 })
 	}
 	dim()
 	board.ADC(0, bright)
-	eventually(t, ample, "the next edge is called", func() bool { return calls() == 2 })
+	wait.For(t, "the next edge is called", func() bool { return calls() == 2 })
 	called := func(n *watch.Notice) bool {
 		return n.Watch == w.ID && n.Event == "watch" && !n.Unsure && n.NotCalled == "" && n.Hit.Device == id && n.Hit.Value > above
 	}
-	eventually(t, ample, "all hear of it", func() bool {
+	wait.For(t, "all hear of it", func() bool {
 		return byWebhook.count(called) == 1 && byMQTT.count(called) == 2 && hits(&byNATS) == reported+1
 	})
 	dim()
@@ -363,7 +364,7 @@ polls:
 	state := func() watch.Status {
 		return watching[builtin.ListWatchesOutput](g, builtin.ListWatchesTool, builtin.ListWatchesInput{Watch: w.ID}).Watches[0]
 	}
-	eventually(t, 2*time.Minute, "the sensor has flapped often", func() bool {
+	wait.For(t, "the sensor has flapped often", func() bool {
 		set(true)
 		time.Sleep(150 * time.Millisecond)
 		set(false)

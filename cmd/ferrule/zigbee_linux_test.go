@@ -5,11 +5,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/testenv/mosquitto"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 	"github.com/ferrulehq/ferrule/internal/testenv/zigbee"
 )
 
@@ -39,7 +39,7 @@ func startZigbee(t *testing.T) *zigbeeHome {
 func (h *zigbeeHome) join(kind, tool string) (zigbee.Device, string) {
 	h.t.Helper()
 	joined := h.Pair(h.t, kind)
-	eventually(h.t, 30*time.Second, kind+" is found with "+tool, func() bool {
+	wait.For(h.t, kind+" is found with "+tool, func() bool {
 		dev, m, ok := h.Fleet.Lookup(joined.Address)
 		return ok && dev.State == ferrule.StateOnline && slices.ContainsFunc(m.Tools, func(t ferrule.Tool) bool { return t.Name == tool })
 	})
@@ -98,7 +98,7 @@ func TestZigbee(t *testing.T) {
 	}
 	for id, name := range map[string]string{lampID: "Desk lamp", lockID: "cellar/door", blindID: "Jalousie im Büro"} {
 		h.Rename(t, id, name)
-		eventually(t, 30*time.Second, id+" has its new name", func() bool {
+		wait.For(t, id+" has its new name", func() bool {
 			dev := h.device(id)
 			return dev.Title == name && dev.State == ferrule.StateOnline && dev.Trust == ferrule.TrustAdopted
 		})
@@ -110,7 +110,7 @@ func TestZigbee(t *testing.T) {
 		h.confirmed(agent, lockID+"__lock", `{}`)
 		before := h.received(lock.Name, "closuresDoorLock unlockDoor")
 		told := h.started(agent, lockID+"__lock_unlock", `{}`)
-		eventually(t, 30*time.Second, "unlocking waits for approval", func() bool { return len(h.Approvals.List()) == 1 })
+		wait.For(t, "unlocking waits for approval", func() bool { return len(h.Approvals.List()) == 1 })
 		if h.received(lock.Name, "closuresDoorLock unlockDoor") != before {
 			t.Error("the door was unlocked before somebody approved it")
 		}
@@ -128,7 +128,7 @@ func TestZigbee(t *testing.T) {
 		t.Errorf("the lamp got %q, the blind %q", got, h.Got(blind.Name))
 	}
 	h.Remove(t, "Desk lamp")
-	eventually(t, 5*time.Second, "the removed lamp is gone", func() bool {
+	wait.For(t, "the removed lamp is gone", func() bool {
 		dev := h.device(lampID) // it stays adopted, in case that it comes back
 		return dev.State == ferrule.StateOffline && dev.Reason == "no longer reported by house"
 	})
@@ -136,7 +136,7 @@ func TestZigbee(t *testing.T) {
 		t.Errorf("a removed lamp: %+v", outcome)
 	}
 	h.Remove(t, "plug")
-	eventually(t, 5*time.Second, "the removed plug is not listed", func() bool { return h.device("plug").ID == "" })
+	wait.For(t, "the removed plug is not listed", func() bool { return h.device("plug").ID == "" })
 }
 
 // rests moves a blind. When the call ends, the blind is there.
@@ -204,7 +204,7 @@ func TestZigbeeGone(t *testing.T) {
 	h.confirmed(agent, "blind__cover_position", `{"position":90}`)
 	const move = "closuresWindowCovering goToLiftPercentage"
 	told := h.started(agent, "blind__cover_position", `{"position":0}`)
-	eventually(t, 30*time.Second, "the blind moves", func() bool { return h.received("blind", move) == 2 })
+	wait.For(t, "the blind moves", func() bool { return h.received("blind", move) == 2 })
 	h.Kill()
 	h.unfinished("Zigbee2MQTT was killed", <-told)
 	h.Restart(t)
@@ -215,7 +215,7 @@ func TestZigbeeGone(t *testing.T) {
 	}
 
 	h.Stop()
-	eventually(t, 30*time.Second, "the lamp is offline", func() bool { return h.device("lamp").State == ferrule.StateOffline })
+	wait.For(t, "the lamp is offline", func() bool { return h.device("lamp").State == ferrule.StateOffline })
 	told = h.started(agent, "lamp__light", `{"on":true}`)
 	if outcome := <-told; outcome == nil || outcome.code != ferrule.Offline || !strings.Contains(outcome.text, "Zigbee2MQTT") {
 		t.Errorf("without Zigbee2MQTT: %+v", outcome)
@@ -235,15 +235,15 @@ func TestZigbeeGone(t *testing.T) {
 	} else if n := h.received("lamp", "genOnOff off") - before; n > 1 || n == 1 && outcome.isError && !outcome.mayHaveRun {
 		t.Errorf("right after renaming: %+v, and the lamp got %d commands", outcome, n)
 	}
-	eventually(t, 30*time.Second, "the lamp has its new name", func() bool { return h.device("lamp").Title == "Reading lamp" })
+	wait.For(t, "the lamp has its new name", func() bool { return h.device("lamp").Title == "Reading lamp" })
 	h.online("lamp")
 	h.confirmed(agent, "lamp__light", `{"on":true}`)
 
 	told = h.started(agent, "blind__cover_position", `{"position":100}`)
-	eventually(t, 30*time.Second, "the blind moves", func() bool { return h.received("blind", move) == 4 })
+	wait.For(t, "the blind moves", func() bool { return h.received("blind", move) == 4 })
 	h.Remove(t, "blind")
 	h.unfinished("the blind was removed", <-told)
-	eventually(t, 5*time.Second, "the removed blind is gone", func() bool { return h.device("blind").State != ferrule.StateOnline })
+	wait.For(t, "the removed blind is gone", func() bool { return h.device("blind").State != ferrule.StateOnline })
 	if n := h.received("blind", move); n != 4 {
 		t.Errorf("the blind was moved %d times", n)
 	}

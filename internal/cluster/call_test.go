@@ -15,6 +15,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/cluster/clustertest"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // pair starts two nodes. Node b has a robot that a sees.
@@ -24,7 +25,7 @@ func pair(t *testing.T) (a, b *testNode, cfg Config) {
 	a, b = node(t, "a", cfg), node(t, "b", cfg)
 	b.serve = echo
 	b.putDevice("robot", "arm", ferrule.StateOnline)
-	clustertest.Eventually(t, 10*time.Second, "a sees robot", func() bool { return a.seen("robot") != nil })
+	wait.For(t, "a sees robot", func() bool { return a.seen("robot") != nil })
 	return a, b, cfg
 }
 
@@ -42,7 +43,7 @@ func TestCallAway(t *testing.T) {
 	a, b, _ := pair(t)
 	for state, want := range map[ferrule.State]ferrule.Code{ferrule.StateOffline: "", ferrule.StateReleased: ferrule.Busy} {
 		b.putDevice("robot", "arm", state)
-		clustertest.Eventually(t, 5*time.Second, "a sees the state", func() bool { return a.seen("robot").State == state })
+		wait.For(t, "a sees the state", func() bool { return a.seen("robot").State == state })
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		_, err := a.callTool(ctx, "robot", "move")
 		cancel()
@@ -322,10 +323,10 @@ func TestFencing(t *testing.T) {
 	}
 	b.serve, c.serve = count(&atB), count(&atC)
 	stale := a.newCall("robot", "move")
-	clustertest.Eventually(t, 5*time.Second, "c sees it", func() bool { return c.seen("robot") != nil })
+	wait.For(t, "c sees it", func() bool { return c.seen("robot") != nil })
 	c.putDevice("robot", "arm", ferrule.StateOnline) // it connects to c, which takes it
-	clustertest.Eventually(t, 5*time.Second, "a sees it at c", func() bool { return a.seen("robot").Node == "c" })
-	clustertest.Eventually(t, 5*time.Second, "b is told that it moved", func() bool {
+	wait.For(t, "a sees it at c", func() bool { return a.seen("robot").Node == "c" })
+	wait.For(t, "b is told that it moved", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		return len(b.moved) > 0 && b.moved[len(b.moved)-1] == "robot"
@@ -347,7 +348,7 @@ func TestNodeGone(t *testing.T) {
 	b.cluster.engine.Load().Conn.Close() // as if it had been killed
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	clustertest.Eventually(t, 5*time.Second, "the call fails fast", func() bool {
+	wait.For(t, "the call fails fast", func() bool {
 		start := time.Now()
 		_, err := a.callTool(ctx, "robot", "move")
 		e := ferrule.AsError(err)
@@ -368,12 +369,12 @@ func TestNoStore(t *testing.T) {
 	a, b := node(t, "a", cfg), node(t, "b", cfg)
 	b.serve = echo
 	b.putDevice("robot", "arm", ferrule.StateOnline)
-	clustertest.Eventually(t, 10*time.Second, "a sees robot", func() bool { return a.seen("robot") != nil })
+	wait.For(t, "a sees robot", func() bool { return a.seen("robot") != nil })
 	if err := hub.DisableJetStream(); err != nil {
 		t.Fatal(err)
 	}
 	b.cluster.registry.Refresh() // fails
-	clustertest.Eventually(t, 30*time.Second, "b reports it", func() bool { return !b.cluster.State().Working })
+	wait.For(t, "b reports it", func() bool { return !b.cluster.State().Working })
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	if _, err := a.callTool(ctx, "robot", "look"); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/cluster/engine"
 	"github.com/ferrulehq/ferrule/internal/cluster/streams"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // testNode is a node: a Cluster, and the parts that it needs.
@@ -200,7 +201,7 @@ func TestTwoNodes(t *testing.T) {
 	b.serve = echo
 	start := time.Now()
 	b.putDevice("robot", "arm", ferrule.StateOnline)
-	clustertest.Eventually(t, 10*time.Second, "a sees robot", func() bool { return a.seen("robot") != nil })
+	wait.For(t, "a sees robot", func() bool { return a.seen("robot") != nil })
 	t.Logf("seen after %v", time.Since(start))
 	dev := a.seen("robot")
 	if dev.Node != "b" || dev.Epoch != 1 || dev.Model != "arm" || dev.State != ferrule.StateOnline {
@@ -219,15 +220,15 @@ func TestTwoNodes(t *testing.T) {
 	t.Logf("%v a call", time.Since(start)/n)
 
 	b.stop()
-	clustertest.Eventually(t, 5*time.Second, "a sees that robot is offline", func() bool { return a.seen("robot").State == ferrule.StateOffline })
+	wait.For(t, "a sees that robot is offline", func() bool { return a.seen("robot").State == ferrule.StateOffline })
 }
 
 func TestEmbedded(t *testing.T) {
 	cfg := DefaultConfig()
 	start := time.Now()
 	a := node(t, "a", cfg)
-	clustertest.Eventually(t, 5*time.Second, "working", func() bool { return a.cluster.State().Working })
+	wait.For(t, "working", func() bool { return a.cluster.State().Working })
 	t.Logf("working after %v", time.Since(start))
 	a.putDevice("robot", "arm", ferrule.StateOnline)
-	clustertest.Eventually(t, 5*time.Second, "recorded", func() bool { return a.lookup("robot") != nil })
+	wait.For(t, "recorded", func() bool { return a.lookup("robot") != nil })
 }

@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrulehq/ferrule/internal/cluster/clustertest"
 	"github.com/ferrulehq/ferrule/internal/cluster/engine"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestFullDisk checks that a full disk is reported, and that everything is recorded once
@@ -29,11 +29,11 @@ func TestFullDisk(t *testing.T) {
 	cfg.Store = engine.MinStore
 	a := nodeWith(t, "a", cfg, noJournal{}, dir)
 	a.putDevice("first", "arm", ferrule.StateOnline)
-	clustertest.Eventually(t, 30*time.Second, "recorded", func() bool { return a.lookup("first") != nil })
+	wait.For(t, "recorded", func() bool { return a.lookup("first") != nil })
 
 	free := fill(t, dir)
 	n := 0
-	clustertest.Eventually(t, 20*time.Second, "the full disk is reported", func() bool {
+	wait.For(t, "the full disk is reported", func() bool {
 		for range 50 {
 			if n < 5000 { // they fit into the store, once the disk has space
 				a.putDevice(fmt.Sprint("d", n), "arm", ferrule.StateOnline)
@@ -45,7 +45,7 @@ func TestFullDisk(t *testing.T) {
 	t.Logf("after %d devices: %s", n, a.cluster.State().Reason)
 
 	free()
-	clustertest.Eventually(t, 30*time.Second, "everything is recorded", func() bool {
+	wait.For(t, "everything is recorded", func() bool {
 		return a.cluster.State().Working && a.lookup("first") != nil && a.lookup(fmt.Sprint("d", n-1)) != nil
 	})
 }
@@ -114,7 +114,7 @@ func TestFullDiskReadings(t *testing.T) {
 		t.Error("all are stored: the disk was not full")
 	}
 	free()
-	clustertest.Eventually(t, 60*time.Second, "all are stored", func() bool { return a.cluster.State().Unstored == 0 })
+	wait.For(t, "all are stored", func() bool { return a.cluster.State().Unstored == 0 })
 	a.read("").expect(0, 3000)
 }
 
@@ -170,7 +170,7 @@ func TestFullDiskTasks(t *testing.T) {
 	}
 	begun := newTask("BEGUN001")
 	var revision uint64
-	clustertest.Eventually(t, 30*time.Second, "a task is stored", func() bool {
+	wait.For(t, "a task is stored", func() bool {
 		revision, err = store.Put(t.Context(), begun, 0)
 		return err == nil
 	})
@@ -188,14 +188,14 @@ func TestFullDiskTasks(t *testing.T) {
 		t.Error("a task is stored on a full disk")
 	}
 	free()
-	clustertest.Eventually(t, 60*time.Second, "the result is stored", func() bool {
+	wait.For(t, "the result is stored", func() bool {
 		_, err := store.Put(t.Context(), &ended, revision)
 		return err == nil
 	})
 	a.stop()
 	b := nodeWith(t, "a", cfg, noJournal{}, dir)
 	var got *ferrule.Task
-	clustertest.Eventually(t, 30*time.Second, "the task is there after a restart", func() bool {
+	wait.For(t, "the task is there after a restart", func() bool {
 		got, _, err = b.cluster.Tasks().Get(t.Context(), begun.ID)
 		return err == nil
 	})

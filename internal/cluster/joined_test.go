@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferrulehq/ferrule/internal/cluster/clustertest"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 var deaths = flag.Int("deaths", 1, "how many servers TestServersDie kills")
@@ -41,7 +41,7 @@ func TestServersDie(t *testing.T) {
 		}
 		n.putDevice(fmt.Sprint("d", i), "arm", ferrule.StateOnline)
 	}
-	clustertest.Eventually(t, 60*time.Second, "a sees all", func() bool { return nodes[0].seen("d1") != nil && nodes[0].seen("d2") != nil })
+	wait.For(t, "a sees all", func() bool { return nodes[0].seen("d1") != nil && nodes[0].seen("d2") != nil })
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -83,13 +83,13 @@ func TestServersDie(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		fresh, start := fmt.Sprint("fresh", round), time.Now()
 		nodes[1].putDevice(fresh, "arm", ferrule.StateOnline)
-		clustertest.Eventually(t, 30*time.Second, "a new device is seen", func() bool { return nodes[0].seen(fresh) != nil && nodes[2].seen(fresh) != nil })
+		wait.For(t, "a new device is seen", func() bool { return nodes[0].seen(fresh) != nil && nodes[2].seen(fresh) != nil })
 		t.Logf("with one server dead, a new device was seen after %v", time.Since(start).Round(time.Millisecond))
 		servers.Servers[round].Start()
 		servers.WaitHealthy()
 		again := fmt.Sprint("again", round)
 		nodes[1].putDevice(again, "arm", ferrule.StateOnline)
-		clustertest.Eventually(t, 30*time.Second, "a new device is seen", func() bool { return nodes[0].seen(again) != nil && nodes[2].seen(again) != nil })
+		wait.For(t, "a new device is seen", func() bool { return nodes[0].seen(again) != nil && nodes[2].seen(again) != nil })
 	}
 	time.Sleep(500 * time.Millisecond)
 	cancel()

@@ -21,6 +21,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/cluster/engine"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // hubServer starts a hub. It can be stopped and started again with the same directory.
@@ -49,7 +50,7 @@ func TestLeaf(t *testing.T) {
 	leaf.serve, center.serve = echo, echo
 	leaf.putDevice("pump", "pump", ferrule.StateOnline)
 	center.putDevice("lamp", "lamp", ferrule.StateOnline)
-	clustertest.Eventually(t, 10*time.Second, "both see each other", func() bool { return center.seen("pump") != nil && leaf.seen("lamp") != nil })
+	wait.For(t, "both see each other", func() bool { return center.seen("pump") != nil && leaf.seen("lamp") != nil })
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for id, from := range map[string]*testNode{"pump": center, "lamp": leaf} {
@@ -67,7 +68,7 @@ func TestLeaf(t *testing.T) {
 		leaf.putDevice("pump", "pump", ferrule.StateOffline)
 		leaf.putDevice("pump", "pump", ferrule.StateOnline)
 	}
-	clustertest.Eventually(t, 10*time.Second, "the device at the hub is offline", func() bool {
+	wait.For(t, "the device at the hub is offline", func() bool {
 		_, err := leaf.callTool(ctx, "lamp", "look")
 		return err != nil && ferrule.AsError(err).Code == ferrule.Offline
 	})
@@ -75,7 +76,7 @@ func TestLeaf(t *testing.T) {
 
 	hubServer(t, dir, client, leafPort)
 	start := time.Now()
-	clustertest.Eventually(t, 20*time.Second, "the journal has arrived", func() bool {
+	wait.For(t, "the journal has arrived", func() bool {
 		n := 0
 		center.cluster.Journals().Read(t.Context(), ferrule.JournalQuery{Node: "site"}, func(l ferrule.JournalLines) error {
 			n += strings.Count(string(l.Lines), "\n")
@@ -84,8 +85,8 @@ func TestLeaf(t *testing.T) {
 		return n == 1
 	})
 	t.Logf("the journal arrived after %v", time.Since(start))
-	clustertest.Eventually(t, 20*time.Second, "the events have arrived", func() bool { return center.storedEvents() == 2+10 })
-	clustertest.Eventually(t, 20*time.Second, "pump answers", func() bool {
+	wait.For(t, "the events have arrived", func() bool { return center.storedEvents() == 2+10 })
+	wait.For(t, "pump answers", func() bool {
 		_, err := center.callTool(ctx, "pump", "look")
 		return err == nil
 	})
@@ -107,12 +108,12 @@ func TestHubDown(t *testing.T) {
 	cfg.Mode, cfg.Servers, cfg.Shards, cfg.Replicas = Leaf, []string{fmt.Sprintf("nats://127.0.0.1:%d", leafPort)}, 1, 1
 	leaf := node(t, "site", cfg)
 	leaf.putDevice("pump", "pump", ferrule.StateOnline)
-	clustertest.Eventually(t, 10*time.Second, "it has joined", func() bool { return leaf.lookup("pump") != nil })
+	wait.For(t, "it has joined", func() bool { return leaf.lookup("pump") != nil })
 	engine := leaf.cluster.engine.Load()
 	hub.Shutdown()
 	hub.WaitForShutdown()
 	leaf.putDevice("pump", "pump", ferrule.StateOffline)
-	clustertest.Eventually(t, 20*time.Second, "the problem is reported", func() bool { return !leaf.cluster.State().Working })
+	wait.For(t, "the problem is reported", func() bool { return !leaf.cluster.State().Working })
 	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if leaf.cluster.engine.Load() != engine {
 			t.Fatalf("the engine was restarted: %s", leaf.cluster.State().Reason)
@@ -131,7 +132,7 @@ func TestEventsOnce(t *testing.T) {
 	for n := range 5 {
 		leaf.putDevice(fmt.Sprint("d", n), "pump", ferrule.StateOnline)
 	}
-	clustertest.Eventually(t, 10*time.Second, "five events are stored", func() bool { return leaf.storedEvents() == 5 })
+	wait.For(t, "five events are stored", func() bool { return leaf.storedEvents() == 5 })
 	stream, err := leaf.cluster.engine.Load().Shared.Stream(t.Context(), engine.EventsStream)
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +143,7 @@ func TestEventsOnce(t *testing.T) {
 	leaf.stop()
 	again := nodeWith(t, "site", cfg, noJournal{}, dir)
 	again.putDevice("new", "pump", ferrule.StateOnline)
-	clustertest.Eventually(t, 10*time.Second, "the new event is stored", func() bool { return again.storedEvents() > 0 })
+	wait.For(t, "the new event is stored", func() bool { return again.storedEvents() > 0 })
 	time.Sleep(time.Second)
 	if n := again.storedEvents(); n != 1 {
 		t.Errorf("%d events are stored, want 1", n)
@@ -158,13 +159,13 @@ func TestTwoLeaves(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.Mode, cfg.Servers, cfg.Shards, cfg.Replicas = Leaf, []string{fmt.Sprintf("nats://127.0.0.1:%d", leafPort)}, 1, 1
 	a, b := node(t, "a", cfg), node(t, "b", cfg)
-	clustertest.Eventually(t, 10*time.Second, "both work", func() bool { return a.cluster.State().Working && b.cluster.State().Working })
+	wait.For(t, "both work", func() bool { return a.cluster.State().Working && b.cluster.State().Working })
 	const each = 20
 	for i := range each {
 		a.putDevice(fmt.Sprint("of-a-", i), "pump", ferrule.StateOnline)
 		b.putDevice(fmt.Sprint("of-b-", i), "pump", ferrule.StateOnline)
 	}
-	clustertest.Eventually(t, 10*time.Second, "all events are at the hub", func() bool { return a.storedEvents() >= 2*each })
+	wait.For(t, "all events are at the hub", func() bool { return a.storedEvents() >= 2*each })
 	time.Sleep(500 * time.Millisecond)
 	if n := a.storedEvents(); n != 2*each {
 		t.Errorf("%d events, want %d", n, 2*each)
@@ -191,7 +192,7 @@ func TestTLS(t *testing.T) {
 	leaf := node(t, "site", cfg)
 	leaf.serve = echo
 	leaf.putDevice("pump", "pump", ferrule.StateOnline)
-	clustertest.Eventually(t, 10*time.Second, "the device of the leaf is seen", func() bool { return center.seen("pump") != nil })
+	wait.For(t, "the device of the leaf is seen", func() bool { return center.seen("pump") != nil })
 	if _, err := center.callTool(t.Context(), "pump", "look"); err != nil {
 		t.Error(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/cluster/clustertest"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // eventLog records the events of a listener.
@@ -55,7 +56,7 @@ func (s *testNode) say(id, params string) {
 func TestListen(t *testing.T) {
 	cfg := clustertest.OneServer(t)
 	a, b := node(t, "a", cfg), node(t, "b", cfg)
-	clustertest.Eventually(t, 10*time.Second, "both have joined", func() bool { return a.cluster.State().Working && b.cluster.State().Working })
+	wait.For(t, "both have joined", func() bool { return a.cluster.State().Working && b.cluster.State().Working })
 	atA, stop := a.listen()
 	atB, _ := b.listen()
 	said, _ := a.listen(ferrule.Notified)
@@ -69,7 +70,7 @@ func TestListen(t *testing.T) {
 	atB.expect(t, append(want, "b.robot.notified 2")...)
 	said.expect(t, want[1], "b.robot.notified 2")
 	atA.expect(t, want...)
-	clustertest.Eventually(t, 10*time.Second, "all are stored", func() bool { return a.storedEvents() == 3 })
+	wait.For(t, "all are stored", func() bool { return a.storedEvents() == 3 })
 }
 
 // TestListenWithoutServer checks that a listener gets the events of its own node without
@@ -98,7 +99,7 @@ func TestListenAtLeaf(t *testing.T) {
 	center := node(t, "center", cfg)
 	cfg.Mode, cfg.Servers = Leaf, []string{fmt.Sprintf("nats://127.0.0.1:%d", leafPort)}
 	leaf := node(t, "site", cfg)
-	clustertest.Eventually(t, 20*time.Second, "both have joined", func() bool { return center.cluster.State().Working && leaf.cluster.State().Working })
+	wait.For(t, "both have joined", func() bool { return center.cluster.State().Working && leaf.cluster.State().Working })
 	atCenter, _ := center.listen()
 	atSite, _ := leaf.listen()
 	center.putDevice("lamp", "lamp", ferrule.StateOnline)
@@ -137,7 +138,7 @@ func TestSaidIsCounted(t *testing.T) {
 func TestRecent(t *testing.T) {
 	cfg := clustertest.OneServer(t)
 	a, b := node(t, "a", cfg), node(t, "b", cfg)
-	clustertest.Eventually(t, 10*time.Second, "both have joined", func() bool { return a.cluster.State().Working && b.cluster.State().Working })
+	wait.For(t, "both have joined", func() bool { return a.cluster.State().Working && b.cluster.State().Working })
 	for i := range 5 {
 		a.say("pump", fmt.Sprint(i))
 		a.say("lamp", fmt.Sprint(i))
@@ -152,7 +153,7 @@ func TestRecent(t *testing.T) {
 		}
 		return got
 	}
-	clustertest.Eventually(t, 10*time.Second, "all are stored", func() bool { return len(recent(9)) == 5 })
+	wait.For(t, "all are stored", func() bool { return len(recent(9)) == 5 })
 	if got, want := recent(2), []string{"a.pump 3", "a.pump 4"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/cluster/clustertest"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // recordingMeter records the parents of calls, and changes the parent of calls to other
@@ -69,7 +70,7 @@ func TestMeters(t *testing.T) {
 				return &ferrule.Result{Value: json.RawMessage("1")}, nil
 			}
 			b.putDevice("robot", "arm", ferrule.StateOnline)
-			clustertest.Eventually(t, 10*time.Second, "a sees robot", func() bool { return a.seen("robot") != nil })
+			wait.For(t, "a sees robot", func() bool { return a.seen("robot") != nil })
 			for tool, end := range map[string]string{"look": " ends", "move": " ends refused"} {
 				all = nil
 				call := a.newCall("robot", tool)
@@ -111,5 +112,5 @@ func TestStats(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	clustertest.Eventually(t, 5*time.Second, "no call is running", func() bool { return a.cluster.Stats().Sending == 0 && b.cluster.Stats().Serving == 0 })
+	wait.For(t, "no call is running", func() bool { return a.cluster.Stats().Sending == 0 && b.cluster.Stats().Serving == 0 })
 }

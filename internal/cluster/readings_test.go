@@ -132,7 +132,7 @@ func TestReadings(t *testing.T) {
 	dir, cfg := t.TempDir(), DefaultConfig()
 	a := nodeWith(t, "a", cfg, noJournal{}, dir)
 	r := a.read("")
-	clustertest.Eventually(t, 10*time.Second, "the end is reported", r.atEnd)
+	wait.For(t, "the end is reported", r.atEnd)
 	start := time.Now()
 	a.measure("robot", 0, some)
 	r.expect(0, some)
@@ -146,7 +146,7 @@ func TestReadings(t *testing.T) {
 
 	again := nodeWith(t, "a", cfg, noJournal{}, dir)
 	s := again.read(r.last())
-	clustertest.Eventually(t, 10*time.Second, "the end is reported", s.atEnd)
+	wait.For(t, "the end is reported", s.atEnd)
 	again.measure("robot", some, some+100)
 	s.expect(some, some+100)
 	all := again.read("")
@@ -250,20 +250,20 @@ func TestSlowReader(t *testing.T) {
 	t.Parallel()
 	a := node(t, "a", DefaultConfig())
 	a.measure("robot", 0, 3000)
-	wait, seen := make(chan struct{}), make(chan ferrule.StoredReading, 10000)
+	release, seen := make(chan struct{}), make(chan ferrule.StoredReading, 10000)
 	go a.cluster.Readings(t.Context(), "", func(k ferrule.StoredReading) error {
 		seen <- k
 		if len(seen) == 1 {
-			<-wait
+			<-release
 		}
 		return nil
 	})
-	clustertest.Eventually(t, 10*time.Second, "one is read", func() bool { return len(seen) == 1 })
-	clustertest.Eventually(t, 10*time.Second, "all are stored", func() bool { return a.cluster.State().Unstored == 0 })
+	wait.For(t, "one is read", func() bool { return len(seen) == 1 })
+	wait.For(t, "all are stored", func() bool { return a.cluster.State().Unstored == 0 })
 	if err := a.cluster.streams.ReadingsStream().Purge(t.Context(), jetstream.WithPurgeSequence(2990)); err != nil {
 		t.Fatal(err)
 	}
-	close(wait)
+	close(release)
 	a.measure("robot", 3000, 3010)
 	lost := 0
 	for k := range seen {
@@ -328,7 +328,7 @@ func TestReadingTooLong(t *testing.T) {
 	}
 	a.measure("robot", 3, 4)
 	r.expect(1, 4)
-	wait.For(t, 10*time.Second, "no reading is waiting", func() bool { return a.cluster.State().Unstored == 0 })
+	wait.For(t, "no reading is waiting", func() bool { return a.cluster.State().Unstored == 0 })
 }
 
 // TestReadingsOnce checks that each reading is stored once when the server restarts while
@@ -356,7 +356,7 @@ func TestReadingsOnce(t *testing.T) {
 		}
 	})
 	for round := range rounds {
-		clustertest.Eventually(t, 30*time.Second, "some are stored", func() bool {
+		wait.For(t, "some are stored", func() bool {
 			waiting := a.cluster.State().Unstored
 			return waiting > 0 && int(measured.Load())-waiting > round*some+100
 		})
@@ -365,7 +365,7 @@ func TestReadingsOnce(t *testing.T) {
 		s = start()
 	}
 	wg.Wait()
-	clustertest.Eventually(t, 30*time.Second, "all are stored", func() bool { return a.cluster.State().Unstored == 0 })
+	wait.For(t, "all are stored", func() bool { return a.cluster.State().Unstored == 0 })
 	if n := stored(a); n != rounds*some {
 		t.Errorf("%d are stored, want %d", n, rounds*some)
 	}
@@ -383,7 +383,7 @@ func TestReadingsInCluster(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.Mode, cfg.Tenant, cfg.Shards, cfg.Servers = Join, "acme", 1, strings.Split(servers.URLs(), ",")
 	a, b := node(t, "a", cfg), node(t, "b", cfg)
-	clustertest.Eventually(t, 60*time.Second, "both store readings", func() bool {
+	wait.For(t, "both store readings", func() bool {
 		return a.cluster.streams.ReadingsStream() != nil && b.cluster.streams.ReadingsStream() != nil
 	})
 	var passed atomic.Int64
@@ -395,7 +395,7 @@ func TestReadingsInCluster(t *testing.T) {
 		a.measure("robot", n, n+1)
 		b.measure("lamp", n, n+1)
 	}
-	clustertest.Eventually(t, 30*time.Second, "all are stored", func() bool { return a.cluster.State().Unstored+b.cluster.State().Unstored == 0 })
+	wait.For(t, "all are stored", func() bool { return a.cluster.State().Unstored+b.cluster.State().Unstored == 0 })
 	t.Logf("%d readings were stored on three servers in %v", 2*some, time.Since(start))
 	info, err := a.cluster.streams.ReadingsStream().Info(t.Context())
 	if err != nil {
@@ -411,11 +411,11 @@ func TestReadingsInCluster(t *testing.T) {
 		wg.Go(func() { s.measure(device, some, 3*some) })
 	}
 	wg.Wait()
-	clustertest.Eventually(t, 30*time.Second, "all are stored", func() bool { return a.cluster.State().Unstored+b.cluster.State().Unstored == 0 })
+	wait.For(t, "all are stored", func() bool { return a.cluster.State().Unstored+b.cluster.State().Unstored == 0 })
 	t.Logf("the rest was stored after %v", time.Since(start))
 	for _, s := range []*testNode{a, b} {
 		r := s.read("")
-		clustertest.Eventually(t, 30*time.Second, "all are read", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.values) >= 3*some })
+		wait.For(t, "all are read", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.values) >= 3*some })
 		time.Sleep(100 * time.Millisecond)
 		r.mu.Lock()
 		times := make(map[int]int)
@@ -446,7 +446,7 @@ func TestReadingsAtLeaf(t *testing.T) {
 	center := node(t, "center", cfg)
 	cfg.Mode, cfg.Servers = Leaf, []string{fmt.Sprintf("nats://127.0.0.1:%d", leafPort)}
 	one, two := node(t, "one", cfg), node(t, "two", cfg)
-	clustertest.Eventually(t, 20*time.Second, "all have joined", func() bool {
+	wait.For(t, "all have joined", func() bool {
 		return center.cluster.State().Working && one.cluster.State().Working && two.cluster.State().Working && center.cluster.streams.ReadingsStream() != nil
 	})
 	atCenter, atTwo := make(chan int, 1000), make(chan int, 1000)
@@ -482,7 +482,7 @@ func TestReadingsAtLeaf(t *testing.T) {
 	one.measure("pump", 100, 200)
 	one.read("").expect(0, 200)
 	hubServer(t, dir, client, leafPort)
-	clustertest.Eventually(t, 20*time.Second, "the center gets readings again", func() bool {
+	wait.For(t, "the center gets readings again", func() bool {
 		one.measure("pump", 200, 201)
 		return len(atCenter) > 0
 	})
@@ -505,7 +505,7 @@ func next[T any](t *testing.T, from chan T) (got T) {
 // stored returns how many readings are in the stream of a node.
 func stored(s *testNode) (n uint64) {
 	s.t.Helper()
-	clustertest.Eventually(s.t, 10*time.Second, "the stream answers", func() bool {
+	wait.For(s.t, "the stream answers", func() bool {
 		stream := s.cluster.streams.ReadingsStream()
 		if stream == nil {
 			return false
@@ -524,11 +524,11 @@ func stored(s *testNode) (n uint64) {
 func TestSamples(t *testing.T) {
 	cfg := clustertest.OneServer(t)
 	a, b := node(t, "a", cfg), node(t, "b", cfg)
-	clustertest.Eventually(t, 10*time.Second, "both store readings", func() bool {
+	wait.For(t, "both store readings", func() bool {
 		return a.cluster.streams.ReadingsStream() != nil && b.cluster.streams.ReadingsStream() != nil
 	})
 	a.measure("other", 0, 1)
-	clustertest.Eventually(t, 10*time.Second, "it is stored", func() bool { return a.cluster.State().Unstored == 0 })
+	wait.For(t, "it is stored", func() bool { return a.cluster.State().Unstored == 0 })
 	conn := a.cluster.engine.Load().Conn
 	before := conn.NumSubscriptions()
 	received := make(chan string, 100)

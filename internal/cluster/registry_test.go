@@ -22,25 +22,26 @@ import (
 	"github.com/ferrulehq/ferrule/internal/cluster/registry"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/journal"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestRecords checks that other nodes see the changes of a device.
 func TestRecords(t *testing.T) {
 	a, b, _ := pair(t)
 	b.putDevice("robot", "arm", ferrule.StateOffline)
-	clustertest.Eventually(t, 5*time.Second, "offline", func() bool { return a.seen("robot").State == ferrule.StateOffline })
+	wait.For(t, "offline", func() bool { return a.seen("robot").State == ferrule.StateOffline })
 	if dev := a.seen("robot"); dev.Epoch != 1 || dev.Node != "b" {
 		t.Errorf("got %+v", dev)
 	}
 	b.putDevice("robot", "hand", ferrule.StateOnline) // as another Kind
-	clustertest.Eventually(t, 5*time.Second, "another Kind", func() bool { return a.seen("robot").Model == "hand" })
+	wait.For(t, "another Kind", func() bool { return a.seen("robot").Model == "hand" })
 	if dev := a.seen("robot"); dev.Epoch != 1 {
 		t.Errorf("its epoch changed: %+v", dev)
 	}
 	b.cluster.Remove("robot")
-	clustertest.Eventually(t, 5*time.Second, "removed", func() bool { return a.seen("robot") == nil })
+	wait.For(t, "removed", func() bool { return a.seen("robot") == nil })
 	b.putDevice("robot", "arm", ferrule.StateOnline) // over the deletion marker
-	clustertest.Eventually(t, 5*time.Second, "there again", func() bool { return a.seen("robot") != nil })
+	wait.For(t, "there again", func() bool { return a.seen("robot") != nil })
 }
 
 // TestPendingManifest checks that the manifest of a pending device is not published
@@ -52,7 +53,7 @@ func TestPendingManifest(t *testing.T) {
 	dev.ID, dev.Address, dev.Version = "stray", "mac:1", "2"
 	dev.Kind, dev.State, dev.Trust = "not published", ferrule.StateOnline, ferrule.TrustPending
 	b.cluster.Put(&dev, nil)
-	clustertest.Eventually(t, 5*time.Second, "a sees it", func() bool { return a.seen("stray") != nil })
+	wait.For(t, "a sees it", func() bool { return a.seen("stray") != nil })
 	a.mu.Lock()
 	m := a.remote["stray"]
 	a.mu.Unlock()
@@ -63,7 +64,7 @@ func TestPendingManifest(t *testing.T) {
 	stray := *adopted // of the same Kind
 	stray.ID, stray.Address, stray.Trust = "stray", "mac:1", ferrule.TrustPending
 	b.cluster.Put(&stray, nil)
-	clustertest.Eventually(t, 5*time.Second, "a has its Kind", func() bool { return a.seen("stray").Kind == adopted.Kind })
+	wait.For(t, "a has its Kind", func() bool { return a.seen("stray").Kind == adopted.Kind })
 	kinds := openBucket(t, cfg, engine.KindsBucket)
 	keys, err := kinds.Keys(t.Context())
 	if err != nil || slices.ContainsFunc(keys, func(key string) bool { return strings.Contains(key, "not") }) {
@@ -71,7 +72,7 @@ func TestPendingManifest(t *testing.T) {
 	}
 	stray.Trust = ferrule.TrustAdopted
 	b.cluster.Put(&stray, nil)
-	clustertest.Eventually(t, 5*time.Second, "a has its manifest", func() bool {
+	wait.For(t, "a has its manifest", func() bool {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		return a.remote["stray"] != nil && a.elsewhere["stray"].Trust == ferrule.TrustAdopted
@@ -91,14 +92,14 @@ func TestRegistryLost(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	clustertest.Eventually(t, 20*time.Second, "b has written its devices again", func() bool {
+	wait.For(t, "b has written its devices again", func() bool {
 		dev := b.lookup("robot")
 		return dev != nil && dev.State == ferrule.StateOnline
 	})
-	clustertest.Eventually(t, 20*time.Second, "a works again", func() bool { dev := a.lookup("robot"); return dev != nil && a.cluster.State().Working })
+	wait.For(t, "a works again", func() bool { dev := a.lookup("robot"); return dev != nil && a.cluster.State().Working })
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	clustertest.Eventually(t, 10*time.Second, "a call", func() bool {
+	wait.For(t, "a call", func() bool {
 		_, err := a.callTool(ctx, "robot", "look")
 		return err == nil
 	})
@@ -109,12 +110,12 @@ func TestSameName(t *testing.T) {
 	a, b, cfg := pair(t)
 	other := node(t, "b", cfg)
 	other.putDevice("lamp", "lamp", ferrule.StateOnline)
-	clustertest.Eventually(t, 5*time.Second, "the reason is reported", func() bool { return strings.Contains(other.cluster.State().Reason, "another node has this name") })
+	wait.For(t, "the reason is reported", func() bool { return strings.Contains(other.cluster.State().Reason, "another node has this name") })
 	if a.seen("lamp") != nil || b.seen("lamp") != nil || other.cluster.State().Working {
 		t.Error("it has joined")
 	}
 	b.stop()
-	clustertest.Eventually(t, 10*time.Second, "it joins once the other is gone", func() bool { return a.seen("lamp") != nil })
+	wait.For(t, "it joins once the other is gone", func() bool { return a.seen("lamp") != nil })
 }
 
 // TestCopiedNode checks that of two nodes with the same files one joins, and the other
@@ -126,19 +127,19 @@ func TestCopiedNode(t *testing.T) {
 	cfg := clustertest.OneServer(t)
 	dirs := []string{t.TempDir(), t.TempDir()}
 	first := nodeWith(t, "a", cfg, noJournal{}, dirs[0])
-	clustertest.Eventually(t, 5*time.Second, "it joins", func() bool { return first.cluster.State().Working })
+	wait.For(t, "it joins", func() bool { return first.cluster.State().Working })
 	if err := os.CopyFS(dirs[1], os.DirFS(dirs[0])); err != nil {
 		t.Fatal(err)
 	}
 	second := nodeWith(t, "a", cfg, noJournal{}, dirs[1])
-	clustertest.Eventually(t, 3*registry.LeaseRenew, "one reports the reason", func() bool { return strings.Contains(first.cluster.State().Reason, "copied") })
+	wait.For(t, "one reports the reason", func() bool { return strings.Contains(first.cluster.State().Reason, "copied") })
 	for end := time.Now().Add(2 * registry.LeaseRenew); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		if first.cluster.State().Working || !second.cluster.State().Working {
 			t.Fatalf("%+v, %+v", first.cluster.State(), second.cluster.State())
 		}
 	}
 	second.stop()
-	clustertest.Eventually(t, 3*registry.LeaseRenew, "it joins once the other is gone", func() bool { return first.cluster.State().Working })
+	wait.For(t, "it joins once the other is gone", func() bool { return first.cluster.State().Working })
 }
 
 // openBucket opens a bucket with a connection of its own.
@@ -162,12 +163,12 @@ func TestManifestsMissing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	clustertest.Eventually(t, 5*time.Second, "a has the records", func() bool {
+	wait.For(t, "a has the records", func() bool {
 		_, known := a.cluster.Known("lost63")
 		return known
 	})
 	b.putDevice("lamp", "lamp", ferrule.StateOnline)
-	clustertest.Eventually(t, 5*time.Second, "a sees lamp", func() bool { return a.seen("lamp") != nil })
+	wait.For(t, "a sees lamp", func() bool { return a.seen("lamp") != nil })
 }
 
 // TestLeaseOfAnother checks that a node that stops does not delete the lease of another
@@ -193,7 +194,7 @@ func TestLeaseTTL(t *testing.T) {
 	a, _, _ := pair(t)
 	e := a.cluster.engine.Load()
 	// On a busy machine the first window still has a message of joining.
-	clustertest.Eventually(t, time.Minute, "a sends nothing but renewals", func() bool {
+	wait.For(t, "a sends nothing but renewals", func() bool {
 		began, before := time.Now(), e.Conn.Stats().OutMsgs
 		time.Sleep(registry.LeaseRenew + registry.LeaseRenew/2)
 		sent := e.Conn.Stats().OutMsgs - before
@@ -224,12 +225,12 @@ func TestClusterStartsLater(t *testing.T) {
 	cfg.Mode, cfg.Servers, cfg.Replicas, cfg.Shards = Join, []string{fmt.Sprintf("nats://127.0.0.1:%d", port)}, 1, 1
 	a := node(t, "a", cfg)
 	a.putDevice("robot", "arm", ferrule.StateOnline)
-	clustertest.Eventually(t, 5*time.Second, "the unreachable server is reported", func() bool {
+	wait.For(t, "the unreachable server is reported", func() bool {
 		s := a.cluster.State()
 		return !s.Working && strings.Contains(s.Reason, cfg.Servers[0])
 	})
 	clustertest.StartServer(t, &server.Options{Port: port, StoreDir: t.TempDir()})
-	clustertest.Eventually(t, 10*time.Second, "its devices are recorded", func() bool { return a.lookup("robot") != nil })
+	wait.For(t, "its devices are recorded", func() bool { return a.lookup("robot") != nil })
 }
 
 // TestFind checks that a device that does not fit into the view is found when called.
@@ -241,8 +242,8 @@ func TestFind(t *testing.T) {
 	for i := range 30 {
 		b.putDevice(fmt.Sprintf("d%d", i), "arm", ferrule.StateOnline)
 	}
-	clustertest.Eventually(t, 5*time.Second, "the last is recorded", func() bool { return b.lookup("d29") != nil })
-	clustertest.Eventually(t, 5*time.Second, "the view is full", func() bool {
+	wait.For(t, "the last is recorded", func() bool { return b.lookup("d29") != nil })
+	wait.For(t, "the view is full", func() bool {
 		for i := range 30 {
 			if id := fmt.Sprintf("d%d", i); a.seen(id) == nil {
 				_, _, _, ok := a.cluster.Find(id)
@@ -284,10 +285,10 @@ func TestForgottenDevice(t *testing.T) {
 	dir := t.TempDir()
 	b := nodeWith(t, "b", cfg, noJournal{}, dir)
 	b.putDevice("robot", "arm", ferrule.StateOnline)
-	clustertest.Eventually(t, 5*time.Second, "recorded", func() bool { return b.lookup("robot") != nil })
+	wait.For(t, "recorded", func() bool { return b.lookup("robot") != nil })
 	b.stop()
 	again := nodeWith(t, "b", cfg, noJournal{}, dir)
-	clustertest.Eventually(t, 5*time.Second, "offline", func() bool {
+	wait.For(t, "offline", func() bool {
 		dev := again.lookup("robot")
 		return dev != nil && dev.State == ferrule.StateOffline && dev.Reason == "no longer known to its node"
 	})
@@ -335,7 +336,7 @@ func TestEvents(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	clustertest.Eventually(t, 5*time.Second, "all events are stored, with the first appearance", func() bool { return a.storedEvents() == 10 })
+	wait.For(t, "all events are stored, with the first appearance", func() bool { return a.storedEvents() == 10 })
 }
 
 // realJournal opens a journal.
@@ -392,7 +393,7 @@ func TestJournalCopied(t *testing.T) {
 		}
 		return intents, seqs
 	}
-	clustertest.Eventually(t, 10*time.Second, "all records are copied", func() bool { n, _ := lines(); return n == total })
+	wait.For(t, "all records are copied", func() bool { n, _ := lines(); return n == total })
 	_, seqs := lines()
 	for i, seq := range seqs {
 		if seq != uint64(i+1) {
@@ -440,7 +441,7 @@ func TestBrokenJournal(t *testing.T) {
 	cfg := clustertest.OneServer(t)
 	a, b := node(t, "a", cfg), nodeWith(t, "b", cfg, brokenJournal{}, t.TempDir())
 	b.putDevice("robot", "arm", ferrule.StateOnline)
-	clustertest.Eventually(t, 5*time.Second, "a sees robot", func() bool { return a.seen("robot") != nil })
+	wait.For(t, "a sees robot", func() bool { return a.seen("robot") != nil })
 	time.Sleep(time.Second)
 	if !b.cluster.State().Working {
 		t.Errorf("got %+v", b.cluster.State())
@@ -453,7 +454,7 @@ func TestJournalConsumers(t *testing.T) {
 	cfg := clustertest.OneServer(t)
 	j := realJournal(t, t.TempDir())
 	a := nodeWith(t, "a", cfg, j, t.TempDir())
-	clustertest.Eventually(t, 5*time.Second, "it joins", func() bool { return a.cluster.State().Working })
+	wait.For(t, "it joins", func() bool { return a.cluster.State().Working })
 	read := func() (n int) {
 		if err := a.cluster.Journals().Read(t.Context(), ferrule.JournalQuery{}, func(ferrule.JournalLines) error { n++; return nil }); err != nil {
 			t.Fatal(err)
@@ -466,7 +467,7 @@ func TestJournalConsumers(t *testing.T) {
 	if err := j.Append(ferrule.Entry{Call: "c", Phase: ferrule.Intent, Device: "robot", Tool: "move"}, true); err != nil {
 		t.Fatal(err)
 	}
-	clustertest.Eventually(t, 5*time.Second, "the record is copied", func() bool { return read() == 1 })
+	wait.For(t, "the record is copied", func() bool { return read() == 1 })
 	stream, err := a.cluster.engine.Load().Shared.Stream(t.Context(), engine.JournalStream)
 	if err != nil || stream.CachedInfo().State.Consumers != 0 {
 		t.Errorf("consumers are left: %+v, %v", stream, err)

@@ -4,10 +4,9 @@ import (
 	"errors"
 	"sync"
 	"testing"
-	"time"
 
-	"github.com/ferrulehq/ferrule/internal/cluster/clustertest"
 	"github.com/ferrulehq/ferrule/internal/cluster/shared"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestSharedAlone checks that a single node has its shared records after a restart.
@@ -23,7 +22,7 @@ func TestSharedAlone(t *testing.T) {
 			defer mu.Unlock()
 			got = string(value)
 		})
-		clustertest.Eventually(t, 30*time.Second, "the record is there: "+want, func() bool {
+		wait.For(t, "the record is there: "+want, func() bool {
 			mu.Lock()
 			defer mu.Unlock()
 			return got == want && a.cluster.State().Working
@@ -31,7 +30,7 @@ func TestSharedAlone(t *testing.T) {
 		if err := a.cluster.Shared().Put("k", []byte("v")); err != nil && !errors.Is(err, shared.ErrNotWritten) {
 			t.Fatal(err)
 		}
-		clustertest.Eventually(t, 30*time.Second, "written", func() bool { return a.cluster.Shared().Unsaved() == 0 })
+		wait.For(t, "written", func() bool { return a.cluster.Shared().Unsaved() == 0 })
 		a.stop()
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/cluster/clustertest"
 	"github.com/ferrulehq/ferrule/internal/cluster/taskstore"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 func newTask(id string) *ferrule.Task {
@@ -22,11 +23,11 @@ func TestTasks(t *testing.T) {
 	a, b := nodeWith(t, "a", cfg, noJournal{}, t.TempDir()), nodeWith(t, "b", cfg, noJournal{}, t.TempDir())
 	task := newTask("SHARED01")
 	task.Node, task.Boot = "a", a.cluster.Boot()
-	clustertest.Eventually(t, 30*time.Second, "a task is stored", func() bool {
+	wait.For(t, "a task is stored", func() bool {
 		_, err := a.cluster.Tasks().Put(t.Context(), task, 0)
 		return err == nil
 	})
-	clustertest.Eventually(t, 30*time.Second, "its node is alive", func() bool {
+	wait.For(t, "its node is alive", func() bool {
 		boot, _ := b.cluster.Peer("a")
 		return boot == task.Boot
 	})
@@ -34,7 +35,7 @@ func TestTasks(t *testing.T) {
 	if _, err := a.cluster.Tasks().Put(t.Context(), newTask("SHARED02"), 0); !errors.Is(err, taskstore.ErrUnreachable) {
 		t.Errorf("a node that has stopped: %v", err)
 	}
-	clustertest.Eventually(t, 30*time.Second, "its node is gone", func() bool {
+	wait.For(t, "its node is gone", func() bool {
 		boot, _ := b.cluster.Peer("a")
 		return boot == ""
 	})

@@ -226,7 +226,7 @@ func TestActivityVerify(t *testing.T) {
 	if w := r.post("/activity/verify", url.Values{}); w.Code != http.StatusSeeOther {
 		t.Fatalf("%d %s", w.Code, w.Body)
 	}
-	wait.For(t, 10*time.Second, "the verdict", func() bool {
+	wait.For(t, "the verdict", func() bool {
 		return strings.Contains(r.get(t, "/activity/verify", "HX-Request", "true"), "Journal intact up to record 1<")
 	})
 }

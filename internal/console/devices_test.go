@@ -343,12 +343,12 @@ func TestDevicesLive(t *testing.T) {
 	at := fmt.Sprint(time.Now().UnixMilli())
 	page, stop := openList(t, r, "/live/devices?at="+at)
 	other, _ := openList(t, r, "/live/devices?q=arm&at="+at)
-	wait.For(t, 10*time.Second, "the lists follow three devices", func() bool { return r.following() == 3 })
+	wait.For(t, "the lists follow three devices", func() bool { return r.following() == 3 })
 
 	r.measure("arm", "current", 2.75)
-	wait.For(t, 10*time.Second, "the value of arm", func() bool { return page.has("2.75<small> A") && other.has("2.75<small> A") })
+	wait.For(t, "the value of arm", func() bool { return page.has("2.75<small> A") && other.has("2.75<small> A") })
 	r.measure("lamp", "relay", 1)
-	wait.For(t, 10*time.Second, "the switch of lamp", func() bool {
+	wait.For(t, "the switch of lamp", func() bool {
 		return page.has(`<span id="v-lamp">On</span>`) && page.has(`id="w-lamp"`) && page.has(" checked")
 	})
 	if other.has("v-lamp") {
@@ -359,17 +359,17 @@ func TestDevicesLive(t *testing.T) {
 	r.latest["psu"] = []ferrule.Latest{{Signal: "output", Unit: "V", Sample: ferrule.Sample{Value: 12.02, Time: time.Now()}}}
 	r.mu.Unlock()
 	r.measure("psu", "output", 12.02)
-	wait.For(t, 10*time.Second, "the first value of psu", func() bool { return page.has("12.02<small> V") })
+	wait.For(t, "the first value of psu", func() bool { return page.has("12.02<small> V") })
 	r.put(&ferrule.Device{ID: "psu", Since: time.Now()})
-	wait.For(t, 10*time.Second, "psu is online", func() bool { return page.has(`id="d-psu"`) })
+	wait.For(t, "psu is online", func() bool { return page.has(`id="d-psu"`) })
 	r.put(&ferrule.Device{ID: "newcomer", Trust: ferrule.TrustPending})
-	wait.For(t, 10*time.Second, "the new device", func() bool { return page.has("New device newcomer") && page.has(`Needs you <span class="n">1</span>`) })
+	wait.For(t, "the new device", func() bool { return page.has("New device newcomer") && page.has(`Needs you <span class="n">1</span>`) })
 	r.put(&ferrule.Device{ID: "second-arm"})
-	wait.For(t, 10*time.Second, "the new card", func() bool { return page.has(`id="devices-list"`) && page.has(`id="d-second-arm"`) })
-	wait.For(t, 10*time.Second, "the new card is followed", func() bool { return r.following() == 4 })
+	wait.For(t, "the new card", func() bool { return page.has(`id="devices-list"`) && page.has(`id="d-second-arm"`) })
+	wait.For(t, "the new card is followed", func() bool { return r.following() == 4 })
 
 	stop() // the other list still shows two of them
-	wait.For(t, 10*time.Second, "closed list left its devices", func() bool { return r.following() == 2 })
+	wait.For(t, "closed list left its devices", func() bool { return r.following() == 2 })
 }
 
 // TestDevicesLiveGap checks that a page is told of a device that came after the page was drawn
@@ -385,8 +385,8 @@ func TestDevicesLiveGap(t *testing.T) {
 	r.put(&ferrule.Device{ID: "toy", Trust: ferrule.TrustPending})
 	r.put(&ferrule.Device{ID: "second"})
 	page, _ := openList(t, r, path)
-	wait.For(t, 10*time.Second, "the new devices", func() bool { return page.has("New device toy") && page.has(`id="d-second"`) })
-	wait.For(t, 10*time.Second, "the new devices", func() bool { return same.has("New device toy") && same.has(`id="d-second"`) })
+	wait.For(t, "the new devices", func() bool { return page.has("New device toy") && page.has(`id="d-second"`) })
+	wait.For(t, "the new devices", func() bool { return same.has("New device toy") && same.has(`id="d-second"`) })
 }
 
 // TestDevicesLiveRoles checks that what one person may do does not show on another's page.
@@ -395,17 +395,17 @@ func TestDevicesLiveRoles(t *testing.T) {
 	r.latest["lamp"] = []ferrule.Latest{{Signal: "relay", State: true, Sample: ferrule.Sample{Value: 0, Time: time.Now()}}}
 	at := fmt.Sprint(time.Now().UnixMilli())
 	own, _ := openList(t, r, "/live/devices?at="+at)
-	wait.For(t, 10*time.Second, "the owner's list", func() bool { return r.following() == 1 })
+	wait.For(t, "the owner's list", func() bool { return r.following() == 1 })
 	r.who.Scopes = ferrule.LimitTo(ferrule.ScopeRead)
 	other, _ := openList(t, r, "/live/devices?at="+at)
-	wait.For(t, 10*time.Second, "the viewer's list", func() bool {
+	wait.For(t, "the viewer's list", func() bool {
 		r.listed.mu.Lock()
 		defer r.listed.mu.Unlock()
 		return r.listed.devices["lamp"].shown == 2
 	})
 	r.measure("lamp", "relay", 1)
 	r.put(&ferrule.Device{ID: "lamp", Hub: "house", Since: time.Now()})
-	wait.For(t, 10*time.Second, "the lamp is on", func() bool {
+	wait.For(t, "the lamp is on", func() bool {
 		return own.has(`<span id="v-lamp">On</span>`) && other.has(`<span id="v-lamp">On</span>`) && own.has(`id="w-lamp"`) && other.has(`id="w-lamp"`)
 	})
 	if !own.has("data-switch") || other.has("data-switch") {

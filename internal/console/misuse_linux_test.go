@@ -44,7 +44,7 @@ func TestPressOnWhatMoved(t *testing.T) {
 	b.Eval("window.began = Date.now()", &began)
 	b.Until("the page has not moved for a while", "Date.now() - window.began > 1000")
 	b.Click("#approval-bbbbb button", "Allow once")
-	wait.For(t, browser.Limit, "a later press answers the second request", func() bool { return len(answered()) == 2 })
+	wait.Within(t, browser.Limit, "a later press answers the second request", func() bool { return len(answered()) == 2 })
 	b.Open(server.URL + "/devices/arm")
 	b.Until("the page is there", `document.readyState === "complete" && window.ferrule && document.querySelector("form[data-call] button")`)
 	var single, double bool

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ferrulehq/ferrule/internal/console/api"
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
@@ -41,7 +40,7 @@ func TestSystemDoctor(t *testing.T) {
 	contains(t, r.get(t, "/system/doctor", "HX-Request", "true"), "The doctor is looking", `hx-trigger="every 1s"`)
 	r.doctor <- []api.Finding{{Area: "ports", State: "wrong", Found: "<b>no access", Next: "add yourself"}, {Area: "data", State: "fine", Found: "good"}}
 	var page string
-	wait.For(t, 10*time.Second, "findings", func() bool {
+	wait.For(t, "findings", func() bool {
 		page = r.get(t, "/system/doctor", "HX-Request", "true")
 		return !strings.Contains(page, "is looking")
 	})

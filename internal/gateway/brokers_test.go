@@ -55,7 +55,7 @@ func (s *sighted) String() string {
 
 func (s *sighted) want(t *testing.T, want string) {
 	t.Helper()
-	wait.For(t, wait.Ample, want, func() bool { return s.String() == want })
+	wait.For(t, want, func() bool { return s.String() == want })
 }
 
 // watchBrokers runs brokers until the test ends.
@@ -104,7 +104,7 @@ func TestBrokersReplaced(t *testing.T) {
 	changed := brokersOf(one.URL, two.URL)
 	changed[0].Adopt = hass.AdoptAll
 	b.set(changed)
-	wait.For(t, wait.Ample, "adopted", func() bool {
+	wait.For(t, "adopted", func() bool {
 		seen.mu.Lock()
 		defer seen.mu.Unlock()
 		return seen.all["a/p1"].Adopted
@@ -132,7 +132,7 @@ func TestBrokerLost(t *testing.T) {
 	}
 	one.Kill()
 	seen.want(t, "(a/p1)")
-	wait.For(t, wait.Ample, "two problems", func() bool { return len(b.problems()) == 2 })
+	wait.For(t, "two problems", func() bool { return len(b.problems()) == 2 })
 	one.Restart(t)
 	publishPlug(t, one, "p1")
 	seen.want(t, "a/p1")

@@ -282,7 +282,7 @@ func TestConnectedAgents(t *testing.T) {
 		t.Error("the name of the program is not shown as text")
 	}
 	session.Close()
-	wait.For(t, 10*time.Second, "the session to go", func() bool {
+	wait.For(t, "the session to go", func() bool {
 		return !slices.ContainsFunc(list(), func(a api.Agent) bool { return a.State == api.AgentConnected })
 	})
 }

@@ -30,7 +30,7 @@ func TestTuneGC(t *testing.T) {
 	tuneGC(50 * time.Millisecond)
 	becomes := func(want uint64) {
 		t.Helper()
-		wait.For(t, 10*time.Second, "GOGC changes", func() bool {
+		wait.For(t, "GOGC changes", func() bool {
 			runtime.GC()
 			return metric("/gc/gogc:percent") == want
 		})
@@ -44,10 +44,10 @@ func TestTuneGC(t *testing.T) {
 	runtime.KeepAlive(used)
 	used = nil
 	becomes(SmallHeapGOGC)
-	wait.For(t, 10*time.Second, "memory is given back", func() bool {
+	wait.For(t, "memory is given back", func() bool {
 		return metric("/memory/classes/heap/free:bytes") < minFree && metric("/memory/classes/heap/released:bytes") > 60<<20
 	})
-	wait.For(t, 10*time.Second, "only the test collects, as there is little to give back", func() bool {
+	wait.For(t, "only the test collects, as there is little to give back", func() bool {
 		before := metric("/gc/cycles/forced:gc-cycles")
 		runtime.GC()
 		time.Sleep(300 * time.Millisecond)

@@ -46,7 +46,7 @@ func joinStore(t *testing.T, cfg engine.Config, name string) *taskstore.Store {
 		<-done
 		e.Close()
 	})
-	wait.For(t, wait.Ample, name+" has the bucket", func() bool {
+	wait.For(t, name+" has the bucket", func() bool {
 		_, _, err := store.Get(t.Context(), "NONE0000")
 		return errors.Is(err, taskstore.ErrUnknown)
 	})

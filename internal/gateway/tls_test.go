@@ -109,7 +109,7 @@ func TestDialInTLS(t *testing.T) {
 		if said := plainly(t, address); strings.Contains(said, "Enter this address") || strings.HasPrefix(said, "\x20") {
 			t.Errorf("%s: without TLS: %q", name, said)
 		}
-		wait.For(t, longEnough, "the hint for "+name, func() bool {
+		wait.For(t, "the hint for "+name, func() bool {
 			return log.count("it connected without TLS, and dial_in.tls is set") > before
 		})
 	}
@@ -122,7 +122,7 @@ func TestDialInTLS(t *testing.T) {
 		t.Fatal("the CA was replaced")
 	}
 	for name, address := range addresses {
-		wait.For(t, longEnough, "another certificate for "+name, func() bool { return serialOf(t, address, trusting) != was })
+		wait.For(t, "another certificate for "+name, func() bool { return serialOf(t, address, trusting) != was })
 	}
 }
 

@@ -32,7 +32,7 @@ func TestRevokedWhileWaiting(t *testing.T) {
 					failed <- err
 				}()
 			}
-			wait.For(t, wait.Ample, "a request", func() bool { return len(p.Approvals.List()) == 1 })
+			wait.For(t, "a request", func() bool { return len(p.Approvals.List()) == 1 })
 			if _, err := p.Tokens.Revoke(owner, "claude"); err != nil {
 				t.Fatal(err)
 			}
@@ -40,7 +40,7 @@ func TestRevokedWhileWaiting(t *testing.T) {
 				t.Fatal(err)
 			}
 			if by == "watch" {
-				wait.For(t, wait.Ample, "the outcome of the watch", func() bool {
+				wait.For(t, "the outcome of the watch", func() bool {
 					all := p.Watches.List(owner)
 					return len(all) == 1 && all[0].Outcome != nil && all[0].Outcome.Code == ferrule.Denied
 				})

@@ -96,7 +96,7 @@ func (p *plant) level(v float64) {
 func (p *plant) outcome(id string, holds func(*watch.Outcome) bool) *watch.Outcome {
 	p.t.Helper()
 	var last *watch.Outcome
-	wait.For(p.t, wait.Ample, "the outcome of the watch", func() bool {
+	wait.For(p.t, "the outcome of the watch", func() bool {
 		out, err := callOwn[builtin.ListWatchesOutput](p.t.Context(), p.Gateway, p.claude, builtin.ListWatchesTool, builtin.ListWatchesInput{Watch: id})
 		if err != nil {
 			p.t.Fatal(err)
@@ -124,7 +124,7 @@ func TestWatchPermitted(t *testing.T) {
 	if call.Principal != p.claude || call.ID != got.Call || !strings.HasPrefix(call.ID, "watch-"+w.ID) || call.Client.Name != ferrule.WatchClient || call.Verdict.Ruling != ferrule.Permit {
 		t.Errorf("called %+v", call)
 	}
-	wait.For(t, wait.Ample, "the journal has the call", func() bool {
+	wait.For(t, "the journal has the call", func() bool {
 		return len(p.Calls.Recent(1, func(c *audit.Call) bool {
 			return c.Call == call.ID && c.Principal.Name == "claude" && c.Client.Name == ferrule.WatchClient && c.Tool == "blink" && c.Code == ""
 		})) == 1
@@ -201,7 +201,7 @@ func TestWatchStopped(t *testing.T) {
 			if _, err := (stopper{p.Gateway}).Resume(t.Context(), owner, devices); err != nil {
 				t.Fatal(err)
 			}
-			wait.For(t, wait.Ample, "the watch calls again", func() bool {
+			wait.For(t, "the watch calls again", func() bool {
 				p.level(50)
 				p.level(95)
 				return p.moved["lamp"].Load() == 1
@@ -220,7 +220,7 @@ func TestWatchLimited(t *testing.T) {
 		p.level(50)
 	}
 	p.level(95)
-	wait.For(t, wait.Ample, "the second call", func() bool { return p.moved["lamp"].Load() == 2 })
+	wait.For(t, "the second call", func() bool { return p.moved["lamp"].Load() == 2 })
 	for range 1000 {
 		p.level(50)
 		p.level(95)
@@ -283,7 +283,7 @@ func TestWatchResource(t *testing.T) {
 	for len(updated) > 0 {
 		<-updated
 	}
-	wait.For(t, wait.Ample, "the watch fires again", func() bool {
+	wait.For(t, "the watch fires again", func() bool {
 		p.level(50)
 		p.level(95)
 		return len(updated) > 0
@@ -386,7 +386,7 @@ func TestWatchesPage(t *testing.T) {
 		t.Fatalf("watches %+v", all)
 	}
 	p.level(95)
-	wait.For(t, wait.Ample, "the lamp blinks", func() bool { return p.moved["lamp"].Load() == 1 })
+	wait.For(t, "the lamp blinks", func() bool { return p.moved["lamp"].Load() == 1 })
 	if _, err := p.People.Remove(owner, "mira"); err != nil {
 		t.Fatal(err)
 	}
@@ -443,7 +443,7 @@ func TestWatchChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.level(50)
-	wait.For(t, wait.Ample, "the signals of the tank are known", func() bool { return try("levle", nil) != nil })
+	wait.For(t, "the signals of the tank are known", func() bool { return try("levle", nil) != nil })
 	if e := ferrule.AsError(try("levle", nil)); e.Code != ferrule.NotFound || e.Message != `tank has no signal "levle"` || e.Hint != "It has level." {
 		t.Errorf("a misspelled signal: %v, %s", e, e.Hint)
 	}

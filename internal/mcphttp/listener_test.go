@@ -9,6 +9,8 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 func TestHostOf(t *testing.T) {
@@ -68,7 +70,7 @@ func TestListener(t *testing.T) {
 	if _, err := silent[0].Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the oldest silent connection: %v", err)
 	}
-	eventually(t, func() bool { open, waiting, _ := counts(); return open == 12 && waiting == 4 })
+	wait.For(t, "the silent connections above the limit are closed", func() bool { open, waiting, _ := counts(); return open == 12 && waiting == 4 })
 	for i, conn := range used {
 		if !ask(conn) {
 			t.Errorf("connection %d in use was closed", i)
@@ -84,11 +86,11 @@ func TestListener(t *testing.T) {
 		t.Errorf("%d connections are open", open)
 	}
 	server.CloseClientConnections()
-	eventually(t, func() bool { open, waiting, hosts := counts(); return open+waiting+hosts == 0 })
+	wait.For(t, "all connections are closed", func() bool { open, waiting, hosts := counts(); return open+waiting+hosts == 0 })
 	for range 8 { // many at once are not too many
 		dial()
 	}
-	eventually(t, func() bool { open, _, _ := counts(); return open == 8 })
+	wait.For(t, "eight connections are open", func() bool { open, _, _ := counts(); return open == 8 })
 	limited.mu.Lock()
 	for e := limited.waiting.Front(); e != nil; e = e.Next() {
 		e.Value.(*limitedConn).since = time.Now().Add(-2 * patience)
@@ -101,5 +103,5 @@ func TestListener(t *testing.T) {
 		t.Errorf("%d connections are open, %d wait", open, waiting)
 	}
 	server.CloseClientConnections()
-	eventually(t, func() bool { open, waiting, hosts := counts(); return open+waiting+hosts == 0 })
+	wait.For(t, "all connections are closed", func() bool { open, waiting, hosts := counts(); return open+waiting+hosts == 0 })
 }

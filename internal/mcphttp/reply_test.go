@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestReplyJSON: a response is JSON where nothing was streamed, in all protocol
@@ -184,7 +186,7 @@ func TestSecondStream(t *testing.T) {
 	lines = bufio.NewScanner(resumed.Body)
 	heard(lines, "two")
 	resumed.Body.Close()
-	eventually(t, func() bool {
+	wait.For(t, "no stream has an owner", func() bool {
 		m.owners.mu.Lock()
 		defer m.owners.mu.Unlock()
 		return len(m.owners.byStream) == 0

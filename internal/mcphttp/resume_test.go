@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // mover serves one tool, move, over HTTP. The tool reports that it is half way, and
@@ -170,7 +172,7 @@ func TestResume(t *testing.T) {
 			cancel() // the connection breaks
 			if over {
 				close(m.proceed)
-				eventually(t, func() bool {
+				wait.For(t, "the result is stored", func() bool {
 					got, missing := after(m.events, m.session, streamOf(first.id), 1)
 					return strings.Contains(got, "moved") && !missing
 				})
@@ -210,7 +212,7 @@ func TestResumeUnseen(t *testing.T) {
 		changes = again
 	}
 	changes.Body.Close()
-	eventually(t, func() bool {
+	wait.For(t, "no stream has an owner", func() bool {
 		m.owners.mu.Lock()
 		defer m.owners.mu.Unlock()
 		return len(m.owners.byStream) == 0
@@ -260,7 +262,7 @@ func TestResumeKeepsSession(t *testing.T) {
 		u.last = long
 		return u.requests == 0
 	}
-	eventually(t, func() bool {
+	wait.For(t, "no stream has an owner", func() bool {
 		m.owners.mu.Lock()
 		defer m.owners.mu.Unlock()
 		return len(m.owners.byStream) == 0
@@ -283,7 +285,7 @@ func TestResumeKeepsSession(t *testing.T) {
 	}
 	close(m.proceed)
 	m.finish(first.id, 2)
-	eventually(t, idle)
+	wait.For(t, "the session is idle", idle)
 }
 
 // TestSweepWaitsForNobody: a call that arrives just when its session is found idle does not hold up
@@ -305,7 +307,7 @@ func TestSweepWaitsForNobody(t *testing.T) {
 		t.Error("the sweep waits for the call")
 	}
 	close(m.proceed)
-	eventually(t, func() bool { return m.Sessions() == 0 })
+	wait.For(t, "the session ends", func() bool { return m.Sessions() == 0 })
 }
 
 // TestUnknownSessions: unknown session IDs are not recorded.
@@ -392,15 +394,5 @@ func TestResumeEnds(t *testing.T) {
 	m.send(t.Context(), http.MethodDelete, "", "")
 	if sessions, streams, size := kept(); sessions+streams+size != 0 {
 		t.Errorf("%d sessions, %d streams and %d bytes are left", sessions, streams, size)
-	}
-}
-
-// eventually waits until a condition holds.
-func eventually(t *testing.T, condition func() bool) {
-	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !condition(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("condition not met within 10 s")
-		}
 	}
 }

@@ -128,7 +128,7 @@ func TestFallback(t *testing.T) {
 					t.Errorf("%s: %v", topic, err)
 				}
 			}
-			wait.For(t, wait.Ample, "two messages", func() bool { return got.len() == 2 })
+			wait.For(t, "two messages", func() bool { return got.len() == 2 })
 			end()
 			broker.Kill()
 			<-conn.Done()
@@ -162,7 +162,7 @@ func TestReconnect(t *testing.T) {
 	if _, err := conn.Subscribe(t.Context(), nil, mqttclient.Filter{Topic: "a"}); err == nil || err.Error() != "the broker closed the connection" {
 		t.Errorf("subscribing on a lost connection: %v", err)
 	}
-	wait.For(t, wait.Ample, "the reason", func() bool { return strings.Contains(client.State().Reason, "nothing listens") })
+	wait.For(t, "the reason", func() bool { return strings.Contains(client.State().Reason, "nothing listens") })
 	broker.Restart(t)
 	var got inbox
 	again := connection(t, client)
@@ -170,7 +170,7 @@ func TestReconnect(t *testing.T) {
 	if err := again.Publish(t.Context(), mqttclient.Publication{Topic: "a", QoS: 1}); err != nil {
 		t.Error(err)
 	}
-	wait.For(t, wait.Ample, "the message", func() bool { return got.len() == 1 })
+	wait.For(t, "the message", func() bool { return got.len() == 1 })
 }
 
 // TestWill: the will is published when the client ends, with both versions.
@@ -195,7 +195,7 @@ func TestWill(t *testing.T) {
 		connection(t, client)
 		cancel()
 		done.Wait()
-		wait.For(t, wait.Ample, "the will", func() bool { return got.len() == i+1 })
+		wait.For(t, "the will", func() bool { return got.len() == i+1 })
 	}
 }
 
@@ -305,7 +305,7 @@ func TestOnce(t *testing.T) {
 				}
 			})
 		}
-		wait.For(t, wait.Ample, "200 messages", func() bool {
+		wait.For(t, "200 messages", func() bool {
 			mu.Lock()
 			defer mu.Unlock()
 			return len(arrived) > before+200

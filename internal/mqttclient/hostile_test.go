@@ -86,7 +86,7 @@ func TestLongPacket(t *testing.T) {
 	var got inbox
 	_, conn := connect(t, scripted(t, 4, long))
 	subscribe(t, conn, got.put, "a")
-	wait.For(t, wait.Ample, "the message after the long one", func() bool { return got.len() == 1 })
+	wait.For(t, "the message after the long one", func() bool { return got.len() == 1 })
 	if m := got.all()[0]; m.Topic != "a" || string(m.Payload) != "1" {
 		t.Errorf("%+v", m)
 	}

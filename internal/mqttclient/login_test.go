@@ -59,7 +59,7 @@ func TestLogin(t *testing.T) {
 	var log lockedBuffer
 	client := mqttclient.New(cfg, slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	run(t, client)
-	wait.For(t, wait.Ample, "the refusal", func() bool { return strings.Contains(client.State().Reason, "wrong user or password") })
+	wait.For(t, "the refusal", func() bool { return strings.Contains(client.State().Reason, "wrong user or password") })
 	write(t, file, "right-one\n")
 	connection(t, client)
 	text := log.String() + client.State().Reason

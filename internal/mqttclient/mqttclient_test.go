@@ -137,7 +137,7 @@ func TestPublish(t *testing.T) {
 	if err := send("home/lamp/set", true); err != nil {
 		t.Fatal(err)
 	}
-	wait.For(t, wait.Ample, "the message", func() bool { return got.len() > 0 })
+	wait.For(t, "the message", func() bool { return got.len() > 0 })
 	m := got.all()[0]
 	if m.Topic != "home/lamp/set" || string(m.Payload) != "ON" || m.Retained || fmt.Sprint(m.Properties) != "[{a b}]" {
 		t.Errorf("%+v", m)
@@ -152,7 +152,7 @@ func TestPublish(t *testing.T) {
 	}
 	var old inbox
 	subscribe(t, conn, old.put, "home/#")
-	wait.For(t, wait.Ample, "the retained message", func() bool { return old.len() > 0 })
+	wait.For(t, "the retained message", func() bool { return old.len() > 0 })
 	if !old.all()[0].Retained {
 		t.Error("not marked as retained")
 	}

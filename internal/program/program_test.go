@@ -65,7 +65,7 @@ func TestRunKillsGroup(t *testing.T) {
 		_, err := c.Run(ctx, nil, 1<<10)
 		ended <- err
 	}()
-	wait.For(t, wait.Ample, "the program has started another one", func() bool { _, err := os.Stat(pids); return err == nil })
+	wait.For(t, "the program has started another one", func() bool { _, err := os.Stat(pids); return err == nil })
 	cancel()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
@@ -96,7 +96,7 @@ func gone(t *testing.T, file string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wait.For(t, wait.Ample, "process "+text+" has ended", func() bool { return ended(pid) })
+		wait.For(t, "process "+text+" has ended", func() bool { return ended(pid) })
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // start runs a Fleet until the test ends.
@@ -77,16 +78,6 @@ func (c *client) samples(pin int, more string) []float64 {
 	return answer.Result.Values
 }
 
-// eventually waits until a condition is true.
-func eventually(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !so(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("timeout: %s", what)
-		}
-	}
-}
-
 // The sampled pins.
 const (
 	pinTemperature = 34
@@ -142,7 +133,7 @@ func TestMeasurements(t *testing.T) {
 	if err := json.Unmarshal([]byte(c.ask(`{"jsonrpc":"2.0","id":1,"method":"adc_read","params":{"pin":34}}`)), &adc); err != nil || adc.Result.Volts < 0.17 || adc.Result.Volts > 0.25 {
 		t.Errorf("temperature is %v volts at 10 mV per degree: %v", adc.Result.Volts, err)
 	}
-	eventually(t, "there are samples of light", func() bool { return len(c.samples(pinLight, "")) >= 2 })
+	wait.For(t, "there are samples of light", func() bool { return len(c.samples(pinLight, "")) >= 2 })
 }
 
 // TestAVR checks the limits of the AVR board.
@@ -310,7 +301,7 @@ func TestRunEnds(t *testing.T) {
 		}
 		c.Close()
 	}
-	eventually(t, fmt.Sprintf("no more than %d goroutines", goroutines), func() bool { return runtime.NumGoroutine() <= goroutines })
+	wait.For(t, fmt.Sprintf("no more than %d goroutines", goroutines), func() bool { return runtime.NumGoroutine() <= goroutines })
 }
 
 func TestCheck(t *testing.T) {

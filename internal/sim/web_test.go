@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2024-11-05"}}`
@@ -153,7 +154,7 @@ func TestWebGuards(t *testing.T) {
 	if got, response := c.do("POST", initialize); !strings.HasPrefix(got, `401 {"jsonrpc":"2.0","id":null,"error":{"code":-32000,`) || response.Header.Get("WWW-Authenticate") == "" {
 		t.Errorf("without the token: %s", got)
 	}
-	eventually(t, "a request is too fast", func() bool {
+	wait.For(t, "a request is too fast", func() bool {
 		got, response := c.do("POST", initialize, "Authorization: Bearer secret")
 		if strings.HasPrefix(got, "429 ") {
 			return response.Header.Get("Retry-After") == "" && strings.Contains(got, "Rate limit exceeded")

@@ -70,7 +70,7 @@ func TestAddr(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- d.Run(ctx) }()
-	wait.For(t, wait.Ample, "both addresses", func() bool { return d.Addr() != nil && d.WebSocketAddr() != nil })
+	wait.For(t, "both addresses", func() bool { return d.Addr() != nil && d.WebSocketAddr() != nil })
 	if port := d.Addr().(*net.TCPAddr).Port; port == 0 || d.Port() != port || d.WebSocketAddr().String() == d.Addr().String() {
 		t.Errorf("got %v, %v, %d", d.Addr(), d.WebSocketAddr(), d.Port())
 	}

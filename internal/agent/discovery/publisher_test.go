@@ -129,7 +129,7 @@ func (s *stage) last(topic string) (string, int) {
 
 func (s *stage) until(topic, want string) {
 	s.t.Helper()
-	wait.For(s.t, 20*time.Second, topic+" is "+want, func() bool {
+	wait.For(s.t, topic+" is "+want, func() bool {
 		got, n := s.last(topic)
 		return n > 0 && got == want
 	})
@@ -138,7 +138,7 @@ func (s *stage) until(topic, want string) {
 // entities waits until the device has these.
 func (s *stage) entities(want ...string) {
 	s.t.Helper()
-	wait.For(s.t, 20*time.Second, "the entities are "+strings.Join(want, " "), func() bool {
+	wait.For(s.t, "the entities are "+strings.Join(want, " "), func() bool {
 		text, _ := s.last(node.configTopic(benchKey))
 		var config struct {
 			Components map[string]struct{ Platform string }
@@ -261,7 +261,7 @@ func TestRemoved(t *testing.T) {
 	broker.Publish(t, node.configTopic(foreign.Key), string(foreign.Config), "-r")
 	broker.Publish(t, node.configTopic("acme"), `{"origin":{"name":"acme"},"components":{}}`, "-r")
 	s.run()
-	wait.For(t, 20*time.Second, "it has read what is there", func() bool { s.Publisher.mu.Lock(); defer s.Publisher.mu.Unlock(); return len(s.found) == 2 })
+	wait.For(t, "it has read what is there", func() bool { s.Publisher.mu.Lock(); defer s.Publisher.mu.Unlock(); return len(s.found) == 2 })
 	s.sweep()
 	s.changed()
 	s.until(node.configTopic(benchKey), "")
@@ -354,7 +354,7 @@ func TestEvents(t *testing.T) {
 	s.Put(bench, &ferrule.Manifest{})
 	s.HandleEvent(ferrule.Event{Type: ferrule.Notified, Device: "bench", Node: "here", Method: "pressed", Params: json.RawMessage(`{"times":2}`)})
 	s.entities("ferrule_events=event")
-	wait.For(t, 20*time.Second, "the event", func() bool {
+	wait.For(t, "the event", func() bool {
 		text, _ := s.last(node.state(benchKey, eventsKey))
 		return strings.Contains(text, `"event_type":"pressed"`) && strings.Contains(text, `{"times":2}`)
 	})

@@ -23,6 +23,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/agent/rpc"
 	"github.com/ferrulehq/ferrule/internal/agent/server"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 var update = flag.Bool("update", false, "rewrite the transcripts")
@@ -225,15 +226,6 @@ func start(t *testing.T, cfg Config, server Server, log *slog.Logger) *Endpoint 
 
 var quiet = slog.New(slog.DiscardHandler)
 
-func eventually(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !so(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("timeout: %s", what)
-		}
-	}
-}
-
 // TestTranscripts replays sessions byte by byte. A line with < comes from the broker, with
 // > goes to it, with ! lets a slow call finish. Nothing else may be sent.
 func TestTranscripts(t *testing.T) {
@@ -295,7 +287,7 @@ func TestSilent(t *testing.T) {
 			defer func() { cancel(); <-ran }()
 			start(t, Config{URL: ferrule.Secret(broker.url())}, board, quiet)
 			far := broker.accept()
-			eventually(t, "the endpoint is a session", func() bool { return board.Sessions() == 1 })
+			wait.For(t, "the endpoint is a session", func() bool { return board.Sessions() == 1 })
 			board.catalog.Put(&ferrule.Device{ID: "lamp", Kind: "k2", Model: "lamp", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted},
 				&ferrule.Manifest{Model: "lamp", Tools: []ferrule.Tool{{Name: "light", Effect: ferrule.Changes}}})
 			far.conn.SetReadDeadline(time.Now().Add(600 * time.Millisecond)) // changes are announced earlier
@@ -324,9 +316,9 @@ func TestBroken(t *testing.T) {
 	start(t, Config{URL: ferrule.Secret(broker.url())}, board, quiet)
 	far := broker.accept()
 	far.say(`{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"robot__slow","arguments":{}}}`)
-	eventually(t, "the call is under way", func() bool { return board.called() != "" })
+	wait.For(t, "the call is under way", func() bool { return board.called() != "" })
 	far.conn.Close()
-	eventually(t, "the call is given up", func() bool { return board.givenUp() == 1 })
+	wait.For(t, "the call is given up", func() bool { return board.givenUp() == 1 })
 	far = broker.accept()
 	far.say(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"robot__look","arguments":{}}}`)
 	if got := far.hear(); !strings.HasPrefix(got, `{"jsonrpc":"2.0","id":2,"result":`) {
@@ -343,7 +335,7 @@ func TestCancel(t *testing.T) {
 	start(t, Config{URL: ferrule.Secret(broker.url())}, board, quiet)
 	far := broker.accept()
 	far.say(`{"jsonrpc":"2.0","id":"7e_n_1","method":"tools/call","params":{"name":"robot__slow"}}`)
-	eventually(t, "the call is under way", func() bool { return board.called() != "" })
+	wait.For(t, "the call is under way", func() bool { return board.called() != "" })
 	far.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"another"}}`)
 	far.say(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"7e_n_1","reason":"the user said stop"}}`)
 	if got := far.hear(); !strings.HasPrefix(got, `{"jsonrpc":"2.0","id":"7e_n_1",`) || !strings.Contains(got, "The action may have run.") || board.givenUp() != 1 {
@@ -384,7 +376,7 @@ func TestRefused(t *testing.T) {
 			far := broker.accept()
 			ws.WriteFrame(far.conn, ws.NewCloseFrame(ws.NewCloseFrameBody(ws.StatusPolicyViolation, "bad token "+token)))
 		}
-		eventually(t, "it is refused", func() bool { return strings.Contains(e.State().Reason, "rejects the token") })
+		wait.For(t, "it is refused", func() bool { return strings.Contains(e.State().Reason, "rejects the token") })
 		if log.lines("\n") != 1 || log.lines("rejects the token") != 1 || log.lines(token) != 0 || strings.Contains(e.State().Reason, token) {
 			t.Errorf("%d: %s%+v", status, log.String(), e.State())
 		}
@@ -469,5 +461,5 @@ func TestFrames(t *testing.T) {
 	if f := far.frame(); f.Header.OpCode != ws.OpClose {
 		t.Errorf("got %v", f.Header)
 	}
-	eventually(t, "that is told", func() bool { return strings.Contains(e.State().Reason, "invalid WebSocket frame") })
+	wait.For(t, "that is told", func() bool { return strings.Contains(e.State().Reason, "invalid WebSocket frame") })
 }

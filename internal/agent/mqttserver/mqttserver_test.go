@@ -28,14 +28,14 @@ func TestSession(t *testing.T) {
 		t.Errorf("called: %s", got)
 	}
 	c.call("2", "slow")
-	wait.For(t, wait.Ample, "the call", func() bool { return strings.Count(board.called(), "slow") == 1 })
+	wait.For(t, "the call", func() bool { return strings.Count(board.called(), "slow") == 1 })
 	c.send(string(mcptopics.Disconnected))
-	wait.For(t, wait.Ample, "its end", func() bool { return board.cancelled() == 1 })
+	wait.For(t, "its end", func() bool { return board.cancelled() == 1 })
 	c.begin()
 	c.call("3", "slow")
-	wait.For(t, wait.Ample, "the call", func() bool { return strings.Count(board.called(), "slow") == 2 })
+	wait.For(t, "the call", func() bool { return strings.Count(board.called(), "slow") == 2 })
 	c.stop() // its will says so
-	wait.For(t, wait.Ample, "its end", func() bool { return board.cancelled() == 2 })
+	wait.For(t, "its end", func() bool { return board.cancelled() == 2 })
 }
 
 // TestRepeated: a message that the broker delivers twice runs once, and initialize does not
@@ -56,9 +56,9 @@ func TestRepeated(t *testing.T) {
 		t.Errorf("%d calls ran, want 2", n)
 	}
 	c.call("3", "slow")
-	wait.For(t, wait.Ample, "the call", func() bool { return strings.Contains(board.called(), "slow") })
+	wait.For(t, "the call", func() bool { return strings.Contains(board.called(), "slow") })
 	c.begin()
-	wait.For(t, wait.Ample, "the end of the call of the first session", func() bool { return board.cancelled() == 1 })
+	wait.For(t, "the end of the call of the first session", func() bool { return board.cancelled() == 1 })
 	c.call("1", "move") // an ID of the first session
 	c.answer("1", "moved")
 }
@@ -147,9 +147,9 @@ func TestBrokerKilled(t *testing.T) {
 	c.online()
 	c.begin()
 	c.call("1", "slow")
-	wait.For(t, wait.Ample, "the call", func() bool { return board.called() != "" })
+	wait.For(t, "the call", func() bool { return board.called() != "" })
 	b.Kill()
-	wait.For(t, wait.Ample, "its end", func() bool { return board.cancelled() == 1 })
+	wait.For(t, "its end", func() bool { return board.cancelled() == 1 })
 	b.Restart(t)
 	c = newClient(t, b, "agent-2")
 	c.online()
@@ -166,7 +166,7 @@ func TestEnd(t *testing.T) {
 	c.online()
 	c.begin()
 	c.call("1", "slow")
-	wait.For(t, wait.Ample, "the call", func() bool { return board.called() != "" })
+	wait.For(t, "the call", func() bool { return board.called() != "" })
 	board.stop()
 	for !strings.Contains(c.next(c.in), mcptopics.MethodDisconnected) {
 	}

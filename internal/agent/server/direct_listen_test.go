@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/ferrulehq/ferrule/internal/agent/notify"
 	"github.com/ferrulehq/ferrule/internal/mcphttp"
@@ -164,7 +163,7 @@ func TestDirectListenChanges(t *testing.T) {
 			w = listenTo(ctx, s, request, "application/json, text/event-stream", func() { begun <- struct{}{} })
 		}()
 		<-begun
-		wait.For(t, 5*time.Second, "the stream is open", func() bool { return s.notifier.Subscriptions() == 1 })
+		wait.For(t, "the stream is open", func() bool { return s.notifier.Subscriptions() == 1 })
 		v := s.viewAt("")
 		if s.Sessions() != 1 || v.group.Streams() != 1 {
 			t.Errorf("only the SDK %t: %d sessions, %d streams", onlySDK, s.Sessions(), v.group.Streams())
@@ -180,7 +179,7 @@ func TestDirectListenChanges(t *testing.T) {
 		if s.notifier.Subscriptions() != 0 || v.group.Streams() != 0 {
 			t.Errorf("only the SDK %t: %d subscriptions and %d streams are left", onlySDK, s.notifier.Subscriptions(), v.group.Streams())
 		}
-		wait.For(t, 5*time.Second, "the session has ended", func() bool { return s.Sessions() == 0 })
+		wait.For(t, "the session has ended", func() bool { return s.Sessions() == 0 })
 	}
 	if !sameEvents(got[0], got[1]) || len(got[0]) != 4 {
 		t.Errorf(" got %v\nwant %v", got[0], got[1])

@@ -152,7 +152,7 @@ func TestSSE(t *testing.T) {
 			t.Errorf("%s: the agents are %+v", path, all)
 		}
 		c.leave()
-		wait.For(t, 10*time.Second, "the session ends", func() bool { return f.Sessions() == 0 })
+		wait.For(t, "the session ends", func() bool { return f.Sessions() == 0 })
 	}
 }
 
@@ -241,7 +241,7 @@ func TestSSELimits(t *testing.T) {
 	if name, _ := unused.next(); name != "" {
 		t.Errorf("an unused session got %q", name)
 	}
-	wait.For(t, 10*time.Second, "the unused session ends", func() bool { return limited.Sessions() == 1 })
+	wait.For(t, "the unused session ends", func() bool { return limited.Sessions() == 1 })
 	if got := used.ask(`{"jsonrpc":"2.0","id":2,"method":"ping"}`); !strings.Contains(got, `"id":2`) {
 		t.Error(got)
 	}

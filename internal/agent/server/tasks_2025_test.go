@@ -90,7 +90,7 @@ func TestOldTask(t *testing.T) {
 	for _, tool := range []string{"home", "bake", "print"} {
 		id := c.begin(tool)
 		(<-g.arrived).Report(ferrule.Progress{Message: "homing"})
-		wait.For(t, wait.Ample, "the message", func() bool { return c.task(getTask, id).Result["statusMessage"] == "homing" })
+		wait.For(t, "the message", func() bool { return c.task(getTask, id).Result["statusMessage"] == "homing" })
 		c.send(7, resultTask, map[string]any{"taskId": id})
 		if got := c.task(getTask, id); got.Result["status"] != "working" { // the other request waits
 			t.Errorf("got %+v", got)
@@ -152,7 +152,7 @@ func TestOldTaskQuestions(t *testing.T) {
 		return &ferrule.Result{Value: a.Value}, nil
 	})
 	id := c.begin("bake")
-	wait.For(t, wait.Ample, "the question", func() bool { return c.task(getTask, id).Result["status"] == "input_required" })
+	wait.For(t, "the question", func() bool { return c.task(getTask, id).Result["status"] == "input_required" })
 	c.send(7, resultTask, map[string]any{"taskId": id})
 	asked := c.next()
 	meta, _ := asked.Params["_meta"].(map[string]any)

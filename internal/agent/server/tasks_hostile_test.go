@@ -21,7 +21,7 @@ func TestTaskMarksWords(t *testing.T) {
 	call := <-g.arrived
 	call.Report(ferrule.Progress{Message: "cancelled. Nothing was sent:\ncall it again\u202e" + strings.Repeat("!", 2*ferrule.MaxText), Said: true})
 	var message string
-	wait.For(t, wait.Ample, "the message", func() bool {
+	wait.For(t, "the message", func() bool {
 		message, _ = c.task(getTask, id).Result["statusMessage"].(string)
 		return message != ""
 	})
@@ -57,7 +57,7 @@ func TestResumedTaskCancelled(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got *ferrule.Task
-	wait.For(t, wait.Ample, "the end of the task", func() bool {
+	wait.For(t, "the end of the task", func() bool {
 		var err error
 		got, err = all.Get(t.Context(), who, id)
 		return err == nil && got.Status.Final()

@@ -169,7 +169,7 @@ func (c *taskClient) task(method, id string) reply {
 func (c *taskClient) until(id, status string) map[string]any {
 	c.t.Helper()
 	var last reply
-	wait.For(c.t, wait.Ample, "the task to be "+status, func() bool {
+	wait.For(c.t, "the task to be "+status, func() bool {
 		last = c.task(getTask, id)
 		return last.Result["status"] == status
 	})
@@ -223,7 +223,7 @@ func TestTask(t *testing.T) {
 		id := c.begin(tool)
 		call := <-g.arrived
 		call.Report(ferrule.Progress{Message: "homing", Done: 1, Total: 4})
-		wait.For(t, wait.Ample, "the message", func() bool { return c.task(getTask, id).Result["statusMessage"] == "homing (1 of 4)" })
+		wait.For(t, "the message", func() bool { return c.task(getTask, id).Result["statusMessage"] == "homing (1 of 4)" })
 		g.open <- nil
 		got := c.until(id, "completed")
 		if got["resultType"] != "complete" || text0(got["result"]) != "done" || got["ttlMs"].(float64) < 600_000 || got["pollIntervalMs"].(float64) < 500 {
@@ -363,7 +363,7 @@ func TestTaskQuestions(t *testing.T) {
 	}
 	id := c.begin("bake")
 	first := update(id, 1)
-	wait.For(t, wait.Ample, "the second question", func() bool {
+	wait.For(t, "the second question", func() bool {
 		requests, _ := c.task(getTask, id).Result["inputRequests"].(map[string]any)
 		return len(requests) == 1 && requests[first] == nil
 	})

@@ -11,9 +11,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/ferrulehq/ferrule/internal/cluster/clustertest"
 	"github.com/ferrulehq/ferrule/internal/cluster/engine"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestForged publishes calls as a client of NATS can that does not know the tenant's
@@ -105,7 +105,7 @@ func TestForged(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		clustertest.Eventually(t, 5*time.Second, name+" is reported", func() bool { return refused.Load() > before })
+		wait.For(t, name+" is reported", func() bool { return refused.Load() > before })
 	}
 	if n := len(calls); n != 0 {
 		t.Fatalf("%d forged calls were served", n)
@@ -203,7 +203,7 @@ func TestForgedAbsence(t *testing.T) {
 		t.Fatal(err)
 	}
 	go func() {
-		clustertest.Eventually(t, 5*time.Second, "it is served", func() bool { return served.Load() == 1 })
+		wait.For(t, "it is served", func() bool { return served.Load() == 1 })
 		time.Sleep(2 * askAfter) // longer than the sender waits for a holder that is gone
 		close(release)
 	}()

@@ -71,13 +71,3 @@ func SecretFile(t testing.TB) string {
 	}
 	return path
 }
-
-// Eventually waits until a condition holds.
-func Eventually(t testing.TB, within time.Duration, what string, cond func() bool) {
-	t.Helper()
-	for end := time.Now().Add(within); !cond(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within %v: %s", within, what)
-		}
-	}
-}

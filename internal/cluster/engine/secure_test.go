@@ -123,7 +123,7 @@ func (e *eavesdropper) serve(conn net.Conn) {
 // heard returns what it received during at least two complete visits.
 func (e *eavesdropper) heard(t *testing.T) []byte {
 	t.Helper()
-	wait.For(t, patience, "two visits", func() bool {
+	wait.For(t, "two visits", func() bool {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		return e.visits >= 2
@@ -149,7 +149,7 @@ func TestNoDowngrade(t *testing.T) {
 			}
 			defer e.Close()
 			if mode == Join {
-				wait.For(t, patience, "the reason", func() bool {
+				wait.For(t, "the reason", func() bool {
 					err := e.Unreachable()
 					return err != nil && strings.Contains(err.Error(), "the server offers no TLS, so nothing was sent to it")
 				})
@@ -183,7 +183,7 @@ func TestDiscovered(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	wait.For(t, patience, "the other server is refused", func() bool {
+	wait.For(t, "the other server is refused", func() bool {
 		return strings.Contains(log.String(), "a NATS server on another machine is not used") && strings.Contains(log.String(), "192.0.2.1:4222")
 	})
 	if _, err := newLoopbackDialer(slog.New(slog.DiscardHandler)).Dial("tcp", "192.0.2.1:4222"); !errors.Is(err, errPlain) {

@@ -20,11 +20,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/ferrulehq/ferrule/internal/cluster/clustertest"
 	"github.com/ferrulehq/ferrule/internal/cluster/concurrent"
 	"github.com/ferrulehq/ferrule/internal/cluster/engine"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 const (
@@ -87,7 +87,7 @@ func newLayoutSide(t *testing.T, l recordLayout, servers *natscluster.Cluster, r
 		if l.claim == shortClaims {
 			cfg.LimitMarkerTTL = time.Second
 		}
-		clustertest.Eventually(t, time.Minute, "a bucket is created", func() bool { // new clusters may refuse at first
+		wait.For(t, "a bucket is created", func() bool { // new clusters may refuse at first
 			_, err := s.nodes[0].js.CreateKeyValue(t.Context(), cfg)
 			return err == nil
 		})
@@ -566,7 +566,7 @@ func (s *layoutSide) watchAll() (stop func(), seen func(devices int)) {
 	})
 	return stop, func(want int) {
 		s.t.Helper()
-		clustertest.Eventually(s.t, time.Minute, "the watch has all devices", func() bool { return int(devices.Load()) >= want })
+		wait.For(s.t, "the watch has all devices", func() bool { return int(devices.Load()) >= want })
 	}
 }
 

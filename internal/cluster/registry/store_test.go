@@ -11,6 +11,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/cluster/clustertest"
 	"github.com/ferrulehq/ferrule/internal/cluster/engine"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestUnacknowledged checks that unanswered writes are given up. The number in flight is
@@ -39,5 +40,5 @@ func TestUnacknowledged(t *testing.T) {
 			t.Errorf("got %+v, want an error", o)
 		}
 	}
-	clustertest.Eventually(t, 2*engine.WriteTime, "writes are given up", func() bool { return e.Shared.PublishAsyncPending() == 0 })
+	wait.For(t, "writes are given up", func() bool { return e.Shared.PublishAsyncPending() == 0 })
 }

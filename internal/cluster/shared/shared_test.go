@@ -18,6 +18,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/cluster/clustertest"
 	"github.com/ferrulehq/ferrule/internal/cluster/engine"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 const soon = 30 * time.Second
@@ -100,7 +101,7 @@ func (n *node) value(key string) (string, bool) {
 
 func (n *node) expect(t *testing.T, key, want string) {
 	t.Helper()
-	clustertest.Eventually(t, soon, fmt.Sprintf("%s sees %s=%q", n.names.Node, key, want), func() bool {
+	wait.For(t, fmt.Sprintf("%s sees %s=%q", n.names.Node, key, want), func() bool {
 		v, ok := n.value(key)
 		return ok && v == want
 	})
@@ -108,7 +109,7 @@ func (n *node) expect(t *testing.T, key, want string) {
 
 func (n *node) expectGone(t *testing.T, key string) {
 	t.Helper()
-	clustertest.Eventually(t, soon, n.names.Node+" sees that "+key+" is gone", func() bool {
+	wait.For(t, n.names.Node+" sees that "+key+" is gone", func() bool {
 		_, ok := n.value(key)
 		return !ok
 	})
@@ -133,7 +134,7 @@ func (n *node) bucket(t *testing.T) jetstream.KeyValue {
 // saved waits until all records of a node are in the bucket.
 func (n *node) saved(t *testing.T) {
 	t.Helper()
-	clustertest.Eventually(t, soon, "all is written", func() bool { return n.Unsaved() == 0 })
+	wait.For(t, "all is written", func() bool { return n.Unsaved() == 0 })
 }
 
 // TestRecords: a record reaches all nodes, also one that joins later, and so does its
@@ -318,7 +319,7 @@ func TestForged(t *testing.T) {
 		if err := write(); err != nil {
 			t.Fatal(err)
 		}
-		clustertest.Eventually(t, soon, what+" is replaced", func() bool {
+		wait.For(t, what+" is replaced", func() bool {
 			e, err := kv.Get(t.Context(), "acme.k")
 			if err != nil {
 				return false

@@ -159,7 +159,7 @@ func (s *Store) watch(ctx context.Context, open *Session, changed <-chan struct{
 			}
 			if e == nil && open.alone {
 				w.Stop()
-				return wait(ctx, changed)
+				return untilChanged(ctx, changed)
 			}
 			if e != nil && e.Operation() == jetstream.KeyValuePut {
 				s.report(ctx, open, e, fn)
@@ -172,8 +172,8 @@ func (s *Store) watch(ctx context.Context, open *Session, changed <-chan struct{
 	}
 }
 
-// wait returns when the session changes or ctx ends.
-func wait(ctx context.Context, changed <-chan struct{}) error {
+// untilChanged returns when the session changes or ctx ends.
+func untilChanged(ctx context.Context, changed <-chan struct{}) error {
 	select {
 	case <-changed:
 		return nil

@@ -18,9 +18,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/cluster/clustertest"
 	"github.com/ferrulehq/ferrule/internal/cluster/engine"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
-
-const soon = 30 * time.Second
 
 var secret = []byte("0123456789abcdef0123456789abcdef")
 
@@ -81,7 +80,7 @@ func join(t *testing.T, cfg engine.Config, dir, name, tenant string, secret []by
 		n.engine.Close()
 	})
 	t.Cleanup(n.leave)
-	clustertest.Eventually(t, soon, name+" has the bucket", func() bool { s, _ := n.current(); return s != nil })
+	wait.For(t, name+" has the bucket", func() bool { s, _ := n.current(); return s != nil })
 	return n
 }
 
@@ -251,14 +250,14 @@ func TestExpires(t *testing.T) {
 	if _, _, err := a.Get(t.Context(), task.ID); err != nil {
 		t.Fatal(err)
 	}
-	clustertest.Eventually(t, soon, "unknown", func() bool {
+	wait.For(t, "unknown", func() bool {
 		_, _, err := a.Get(t.Context(), task.ID)
 		return errors.Is(err, ErrUnknown)
 	})
 	if time.Since(task.Created) < task.TTL {
 		t.Error("it was gone too early")
 	}
-	clustertest.Eventually(t, soon, "not in the bucket", func() bool {
+	wait.For(t, "not in the bucket", func() bool {
 		data, _, err := a.engine.LastValue(t.Context(), engine.TasksBucket, "acme.BRIEF001")
 		return err == nil && len(data) == 0
 	})
@@ -298,7 +297,7 @@ func TestFull(t *testing.T) {
 	revision := a.put(t, task, 0)
 	open, _ := a.current()
 	open.limit = 1
-	clustertest.Eventually(t, soon, "refused", func() bool {
+	wait.For(t, "refused", func() bool {
 		_, err := a.Put(t.Context(), newTask("FULL0002"), 0)
 		return errors.Is(err, ErrFull)
 	})
@@ -316,7 +315,7 @@ func TestFull(t *testing.T) {
 // TestFilledAtOnce: results that come between two measurements of the bucket count too.
 func TestFilledAtOnce(t *testing.T) {
 	a := join(t, clustertest.OneServer(t), t.TempDir(), "a", "acme", secret)
-	clustertest.Eventually(t, soon, "measured", func() bool {
+	wait.For(t, "measured", func() bool {
 		open, _ := a.current()
 		return open.measure(t.Context()) == nil
 	})

@@ -137,7 +137,7 @@ func TestTimeout(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wait.For(t, wait.Ample, "the process has ended", func() bool {
+	wait.For(t, "the process has ended", func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		return runtime.GOOS != "linux" || err != nil || strings.Contains(string(stat), ") Z ")
 	})
@@ -240,7 +240,7 @@ func TestAfter(t *testing.T) {
 	h := open(t, c)
 	h.After(write(), 1500*time.Millisecond, ferrule.Errorf(ferrule.Unanswered, "no answer"))
 	h.After(write(), 0, nil)
-	wait.For(t, wait.Ample, "the hook was told twice", func() bool { mu.Lock(); defer mu.Unlock(); return len(got) == 2 })
+	wait.For(t, "the hook was told twice", func() bool { mu.Lock(); defer mu.Unlock(); return len(got) == 2 })
 	for range maxWaiting {
 		h.After(write(), 0, nil)
 	}

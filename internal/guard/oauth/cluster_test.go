@@ -69,7 +69,7 @@ func TestCluster(t *testing.T) {
 		start := time.Now()
 		var valid []context.Context
 		for _, r := range nodes {
-			wait.For(t, wait.Ample, "the token is accepted", func() bool { return r.accepted(out.Access) })
+			wait.For(t, "the token is accepted", func() bool { return r.accepted(out.Access) })
 			c, err := r.verify(out.Access)
 			if err != nil {
 				t.Fatal(err)
@@ -82,7 +82,7 @@ func TestCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, r := range nodes {
-			wait.For(t, wait.Ample, "the token has ended", func() bool { return valid[i].Err() != nil && !r.accepted(out.Access) && len(r.Grants()) == 0 })
+			wait.For(t, "the token has ended", func() bool { return valid[i].Err() != nil && !r.accepted(out.Access) && len(r.Grants()) == 0 })
 		}
 		took := time.Since(start)
 		t.Logf("revoked by %s after %v", by.parts.Node, took)

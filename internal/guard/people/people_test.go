@@ -24,6 +24,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/guard/people"
 	"github.com/ferrulehq/ferrule/internal/guard/records"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 const local, secure = "http://127.0.0.1:3377", "https://ferrule.example.com"
@@ -639,7 +640,7 @@ func TestAttacks(t *testing.T) {
 		nodes[0].add("anna", ferrule.RoleOperator)
 		var all []*browser
 		for _, h := range nodes {
-			eventually(t, "anna is known", func() bool { _, err := h.Link(owner, "anna"); return err == nil })
+			wait.For(t, "anna is known", func() bool { _, err := h.Link(owner, "anna"); return err == nil })
 			b := h.browser()
 			b.login(h.link("anna"))
 			if b.hello() == "" {
@@ -652,7 +653,7 @@ func TestAttacks(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, b := range all {
-			eventually(t, "the session has ended", func() bool { return b.hello() == "" })
+			wait.For(t, "the session has ended", func() bool { return b.hello() == "" })
 		}
 		status(t, all[1].send(link, nil), http.StatusNotFound)
 		if _, err := nodes[0].Link(owner, "anna"); err == nil {
@@ -703,15 +704,6 @@ func TestAttacks(t *testing.T) {
 			t.Errorf("%d sessions", n)
 		}
 	})
-}
-
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !done(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("not in time: " + what)
-		}
-	}
 }
 
 // cloud has shared records. A node that is cut off hears nothing.
@@ -789,7 +781,7 @@ func TestNodes(t *testing.T) {
 	a, b := newHouse(t, func(h *house) { h.shared = one }), newHouse(t, func(h *house) { h.shared = two })
 	has := func(h *house, want string) {
 		t.Helper()
-		eventually(t, want, func() bool {
+		wait.For(t, want, func() bool {
 			var all []string
 			for _, p := range h.List() {
 				all = append(all, p.Name+" "+string(p.Role))
@@ -828,7 +820,7 @@ func TestNodes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "the old records are replaced", func() bool {
+	wait.For(t, "the old records are replaced", func() bool {
 		cloud.mu.Lock()
 		defer cloud.mu.Unlock()
 		for key, value := range old {
@@ -882,7 +874,7 @@ func TestEndsGrants(t *testing.T) {
 			continue
 		}
 		for _, want := range []string{"a " + test.name + " false", "b " + test.name + " true"} {
-			eventually(t, want, func() bool {
+			wait.For(t, want, func() bool {
 				mu.Lock()
 				defer mu.Unlock()
 				return slices.Contains(ended, want)

@@ -119,7 +119,7 @@ func TestJoinedSignals(t *testing.T) {
 				}
 			})
 			agent, updates := connect(t, p, version)
-			wait.For(t, wait.Ample, "the signal is listed", func() bool { return listed(agent, heat) })
+			wait.For(t, "the signal is listed", func() bool { return listed(agent, heat) })
 			got, err := agent.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: heat})
 			if err != nil || !strings.HasPrefix(got.Contents[0].Text, `{"signals":[{"name":"heat","value":21.5,"unit":"°C","time":"`) {
 				t.Errorf("%+v, %v", got, err)
@@ -151,12 +151,12 @@ func TestJoinedSignals(t *testing.T) {
 				t.Errorf("%d subscribers of a gateway that ended", n)
 			}
 			meter.Serve(t, data, &m)
-			wait.For(t, wait.Ample, "the next gateway has a subscriber", func() bool { return measure() == 1 })
+			wait.For(t, "the next gateway has a subscriber", func() bool { return measure() == 1 })
 			updated("after the gateway has changed")
 			if err := agent.Unsubscribe(t.Context(), &mcp.UnsubscribeParams{URI: heat}); err != nil {
 				t.Fatal(err)
 			}
-			wait.For(t, wait.Ample, "nobody subscribes", func() bool { return measure() == 0 })
+			wait.For(t, "nobody subscribes", func() bool { return measure() == 0 })
 		})
 	}
 }

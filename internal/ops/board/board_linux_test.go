@@ -162,7 +162,7 @@ func TestRun(t *testing.T) {
 		t.Errorf("tools: %s", list)
 	}
 	addLED(t, root, "two")
-	wait.For(t, 10*time.Second, "the new LED has tools", func() bool { return strings.Contains(tools(), "led_two_set") })
+	wait.For(t, "the new LED has tools", func() bool { return strings.Contains(tools(), "led_two_set") })
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)

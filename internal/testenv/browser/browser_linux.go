@@ -126,7 +126,7 @@ func Start(t testing.TB) *Browser {
 			t.Logf("the browser says %s", said.Bytes())
 		}
 		// The last of its processes may still write files.
-		wait.For(t, Limit, "the browser's profile is removed", func() bool { return os.RemoveAll(home) == nil })
+		wait.Within(t, Limit, "the browser's profile is removed", func() bool { return os.RemoveAll(home) == nil })
 	})
 	b.open()
 	return b

@@ -70,7 +70,7 @@ func Start(t testing.TB, broker *mosquitto.Broker, login ...string) *Process {
 			t.Logf("Zigbee2MQTT printed:\n%s", strings.Join(p.output, "\n"))
 		}
 	})
-	wait.For(t, startTime, "Zigbee2MQTT publishes its discovery messages", func() bool { return len(p.Topics("/")) >= Configs })
+	wait.Within(t, startTime, "Zigbee2MQTT publishes its discovery messages", func() bool { return len(p.Topics("/")) >= Configs })
 	return p
 }
 
@@ -97,7 +97,7 @@ func (p *Process) start(t testing.TB) {
 		t.Fatal(err)
 	}
 	go p.read(p.cmd, out, p.done)
-	wait.For(t, startTime, "Zigbee2MQTT starts", func() bool {
+	wait.Within(t, startTime, "Zigbee2MQTT starts", func() bool {
 		select {
 		case <-p.done:
 			p.mu.Lock()
@@ -261,7 +261,7 @@ func (p *Process) Pair(t testing.TB, kind string) Device {
 		t.Fatalf("joining: %s", answer)
 	}
 	joined := Device{answer[1], answer[2]}
-	wait.For(t, startTime, "the new device is published", func() bool { return len(p.Topics(joined.Address)) > 0 })
+	wait.Within(t, startTime, "the new device is published", func() bool { return len(p.Topics(joined.Address)) > 0 })
 	p.Request(t, "permit_join", map[string]any{"time": 0})
 	return joined
 }
@@ -292,7 +292,7 @@ func (p *Process) Request(t testing.TB, name string, request map[string]any) {
 	}
 	p.broker.Publish(t, "zigbee2mqtt/bridge/request/"+name, string(payload), p.login...)
 	var response struct{ Status, Error, Transaction string }
-	wait.For(t, startTime, name+" is answered", func() bool {
+	wait.Within(t, startTime, name+" is answered", func() bool {
 		text, _ := p.Last("zigbee2mqtt/bridge/response/" + name)
 		return json.Unmarshal([]byte(text), &response) == nil && response.Transaction == id
 	})
@@ -310,7 +310,7 @@ func (p *Process) radio(t testing.TB, line string) (answer string) {
 	if _, err := io.WriteString(p.in, line+"\n"); err != nil {
 		t.Fatal(err)
 	}
-	wait.For(t, wait.Ample, "the radio answers", func() bool {
+	wait.For(t, "the radio answers", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if len(p.answers) > before {

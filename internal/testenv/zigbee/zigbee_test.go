@@ -23,7 +23,7 @@ func TestZigbee2MQTT(t *testing.T) {
 	}
 	says := func(device string, parts ...string) {
 		t.Helper()
-		wait.For(t, wait.Ample, device+" says "+strings.Join(parts, ", "), func() bool {
+		wait.For(t, device+" says "+strings.Join(parts, ", "), func() bool {
 			state, _ := p.Last("zigbee2mqtt/" + device)
 			return !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(state, part) })
 		})
@@ -40,11 +40,11 @@ func TestZigbee2MQTT(t *testing.T) {
 	says("plug", `"state":"OFF"`, `"power":42`) // Zigbee2MQTT believes the answer
 	p.Silent(t, "plug")
 	set("plug", `{"state":"ON"}`)
-	wait.For(t, wait.Ample, "the plug gets the command", func() bool { return len(p.Got("plug")) >= 3 })
+	wait.For(t, "the plug gets the command", func() bool { return len(p.Got("plug")) >= 3 })
 	p.Normal(t, "plug")
 	p.Refuse(t, "door")
 	set("door", `{"state":"UNLOCK"}`)
-	wait.For(t, wait.Ample, "the refusal is logged", func() bool {
+	wait.For(t, "the refusal is logged", func() bool {
 		text, _ := p.Last("zigbee2mqtt/bridge/logging")
 		return strings.Contains(text, "'door' failed")
 	})
@@ -55,7 +55,7 @@ func TestZigbee2MQTT(t *testing.T) {
 
 	for kind, want := range map[string]string{"lamp": "/light/", "lock": "/lock/", "blind": "/cover/"} {
 		joined := p.Pair(t, kind)
-		wait.For(t, wait.Ample, kind+" is published", func() bool {
+		wait.For(t, kind+" is published", func() bool {
 			return slices.ContainsFunc(p.Topics(joined.Address), func(topic string) bool { return strings.Contains(topic, want) })
 		})
 		p.Rename(t, joined.Address, "new "+kind)
@@ -79,7 +79,7 @@ func TestZigbee2MQTT(t *testing.T) {
 	for _, kind := range []string{"lamp", "lock", "blind"} {
 		p.Remove(t, "new "+kind)
 	}
-	wait.For(t, wait.Ample, "only the first devices are left", func() bool { return len(p.Topics("/")) == zigbee.Configs })
+	wait.For(t, "only the first devices are left", func() bool { return len(p.Topics("/")) == zigbee.Configs })
 }
 
 // TestCorpus counts the messages of each component.

@@ -41,7 +41,7 @@ func TestHostileTopics(t *testing.T) {
 		w.publish("homeassistant/switch/evil_node/light/config", config)
 		var l *link
 		var o *offer
-		wait.For(t, wait.Ample, "the config is used", func() bool {
+		wait.For(t, "the config is used", func() bool {
 			opened, err := w.Hub.open("home/evil")
 			if err != nil {
 				return false
@@ -138,7 +138,7 @@ func TestDuplicates(t *testing.T) {
 	w.available("home/m2")
 	w.publish("homeassistant/sensor/m1/c/config", `{"dev":{"ids":["m2","m1"]},"o":{"name":"fw"},"stat_t":"m2/state","uniq_id":"a"}`)
 	w.objects(meterAt, "sensor/m1/b", "sensor/m1/c", "sensor/m1/power", "sensor/m1/volt")
-	wait.For(t, wait.Ample, "there is one device", func() bool { return len(w.addresses()) == 1 })
+	wait.For(t, "there is one device", func() bool { return len(w.addresses()) == 1 })
 	if s := w.Status(); s.Devices != 1 || s.Entities != 4 {
 		t.Errorf("the status is %+v", s)
 	}
@@ -152,7 +152,7 @@ func TestManyConfigs(t *testing.T) {
 		w.say(fmt.Sprintf("homeassistant/sensor/m1/s%d/config", i), single)
 	}
 	w.until(meterAt, "is there", func(transport.Sighting) bool { return true })
-	wait.For(t, wait.Ample, "some are refused", func() bool { return w.Status().Refused == 10 })
+	wait.For(t, "some are refused", func() bool { return w.Status().Refused == 10 })
 	if s := w.Status(); s.Entities != maxConfigs || len(s.Reasons) != maxReasons {
 		t.Errorf("the status is %+v", s)
 	}

@@ -28,7 +28,7 @@ const (
 func (w *watched) objects(address string, want ...string) {
 	w.t.Helper()
 	var got string
-	wait.For(w.t, wait.Ample, fmt.Sprintf("%s has %q", address, want), func() bool {
+	wait.For(w.t, fmt.Sprintf("%s has %q", address, want), func() bool {
 		s, found := w.sighting(address)
 		if !found || s.Absent != "" {
 			return false
@@ -107,13 +107,13 @@ func TestRemoval(t *testing.T) {
 	w.objects(contactAt, "sensor/0x00158d00000000a6/battery")
 	start := time.Now()
 	w.publish(batteryTopic, "")
-	wait.For(t, wait.Ample, "the contact is gone", func() bool { _, found := w.sighting(contactAt); return !found })
+	wait.For(t, "the contact is gone", func() bool { _, found := w.sighting(contactAt); return !found })
 	if took := time.Since(start); took < goneTime {
 		t.Errorf("it was gone after %v", took)
 	}
 	w.publish(batteryTopic, "not JSON")
 	w.publish(lampTopic, "not JSON") // the old one stays
-	wait.For(t, wait.Ample, "the messages are refused", func() bool { return w.Status().Refused == 2 })
+	wait.For(t, "the messages are refused", func() bool { return w.Status().Refused == 2 })
 	w.objects(lampAt, "light/0x00158d00000000a2/light")
 	if s := w.Status(); s.Devices != 5 {
 		t.Errorf("the status is %+v", s)
@@ -184,7 +184,7 @@ func TestReconnect(t *testing.T) {
 	publish(t, again, "zigbee2mqtt/bridge/state", `{"state":"online"}`, true)
 	publish(t, again, "zigbee2mqtt/lamp/availability", `{"state":"online"}`, true)
 	w.available(lampAt)
-	wait.For(t, wait.Ample, "the others are gone", func() bool { return len(w.addresses()) == 1 })
+	wait.For(t, "the others are gone", func() bool { return len(w.addresses()) == 1 })
 	w.open(lampAt)
 }
 

@@ -175,7 +175,7 @@ func TestNoGoroutines(t *testing.T) {
 	for i := range 50 {
 		w.publish(fmt.Sprintf("homeassistant/sensor/n%d/a/config", i), fmt.Sprintf(`{"dev":{"ids":"d%d"},"stat_t":"d%d/state"}`, i, i))
 	}
-	wait.For(t, wait.Ample, "all are there", func() bool { return len(w.addresses()) == 50 })
+	wait.For(t, "all are there", func() bool { return len(w.addresses()) == 50 })
 	before := goroutines()
 	for _, address := range w.addresses() {
 		l, _ := w.open(address)

@@ -80,7 +80,7 @@ func TestNotAllowed(t *testing.T) {
 	broker := mosquitto.Start(t, mosquitto.Options{ACL: "topic read nothing\n"})
 	w := watch(t, broker, HubConfig{})
 	w.say(singlePower, single)
-	wait.For(t, wait.Ample, "all is read", func() bool { return w.Status().Complete })
+	wait.For(t, "all is read", func() bool { return w.Status().Complete })
 	if s := w.Status(); s.Devices != 0 || s.Missing != 0 {
 		t.Errorf("the status is %+v", s)
 	}

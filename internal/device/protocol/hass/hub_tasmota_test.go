@@ -4,7 +4,6 @@ package hass
 
 import (
 	"testing"
-	"time"
 
 	"github.com/ferrulehq/ferrule/internal/testenv/mosquitto"
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
@@ -29,5 +28,5 @@ func TestTasmota(t *testing.T) {
 		t.Errorf("command topics are %v", o.Topics)
 	}
 	w.publish(mac+"config", "")
-	wait.For(t, 20*time.Second, "it is gone", func() bool { return w.Status().Devices == 0 })
+	wait.For(t, "it is gone", func() bool { return w.Status().Devices == 0 })
 }

@@ -53,7 +53,7 @@ func watch(t testing.TB, broker *mosquitto.Broker, cfg HubConfig) *watched {
 			t.Errorf("Watch returned %v", err)
 		}
 	})
-	wait.For(t, 6*wait.Ample, "all configs are read", func() bool { return w.Status().Complete })
+	wait.For(t, "all configs are read", func() bool { return w.Status().Complete })
 	return w
 }
 
@@ -131,7 +131,7 @@ func (w *watched) sighting(address string) (transport.Sighting, bool) {
 // until waits until a device is present and a condition holds for it.
 func (w *watched) until(address, what string, holds func(s transport.Sighting) bool) (s transport.Sighting) {
 	w.t.Helper()
-	wait.For(w.t, wait.Ample, address+" "+what, func() bool {
+	wait.For(w.t, address+" "+what, func() bool {
 		var found bool
 		s, found = w.sighting(address)
 		return found && holds(s)

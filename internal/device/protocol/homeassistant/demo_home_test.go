@@ -35,7 +35,7 @@ template: [{sensor: [{name: Plain, state: "text"}]}]
 func TestHomeEntities(t *testing.T) {
 	ha := homeassistant.Start(t, homeassistant.Options{YAML: helpers})
 	w := watch(t, ha.URL, ha.Token, HubConfig{All: true, Settings: true})
-	wait.For(t, limit, "everything was read", func() bool { return w.Status().Complete && w.has("demo") })
+	wait.For(t, "everything was read", func() bool { return w.Status().Complete && w.has("demo") })
 
 	var states []struct {
 		ID string `json:"entity_id"`

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/schema"
@@ -16,7 +15,7 @@ import (
 // openHome opens the device of a home.
 func openHome(t *testing.T, w *watched, cfg HomeConfig) (*homeSession, *ferrule.Manifest) {
 	t.Helper()
-	wait.For(t, 10*time.Second, "the home", func() bool { return w.current() != nil })
+	wait.For(t, "the home", func() bool { return w.current() != nil })
 	cfg.Name = "home"
 	device := NewHomeDevice(cfg, w.Hub)
 	link, err := device.open(t.Context())

@@ -58,7 +58,7 @@ func watchLogged(t *testing.T, url string) (*watched, *logBuffer) {
 func TestHostileAnswers(t *testing.T) {
 	good := playRecorded(t)
 	w, _ := watchLogged(t, good.url)
-	wait.For(t, limit, "everything is read", func() bool { return w.Status().Complete })
+	wait.For(t, "everything is read", func() bool { return w.Status().Complete })
 	want := w.Status()
 	for command := range good.answers {
 		for name, junk := range map[string]string{"object": `{"a":{"b":[7]},"r":{}}`, "list": `[null,7,"x",{"id":{}},{"entity_id":[]}]`, "text": `"\u0000"`} {
@@ -67,11 +67,11 @@ func TestHostileAnswers(t *testing.T) {
 				right := r.answers[command]
 				r.set(command, json.RawMessage(junk))
 				w, log := watchLogged(t, r.url)
-				wait.For(t, limit, "it is read", func() bool { s := w.Status(); return s.Complete || s.Note != "" })
+				wait.For(t, "it is read", func() bool { s := w.Status(); return s.Complete || s.Note != "" })
 				r.set(command, right)
 				r.SetDown(true)
 				r.SetDown(false)
-				wait.For(t, limit, "everything is read", func() bool {
+				wait.For(t, "everything is read", func() bool {
 					s := w.Status()
 					return s.Complete && s.Devices == want.Devices && s.Entities == want.Entities && s.Note == ""
 				})
@@ -88,7 +88,7 @@ func TestHostileAnswers(t *testing.T) {
 func TestHostileFlood(t *testing.T) {
 	r := playRecorded(t)
 	w, log := watchLogged(t, r.url)
-	wait.For(t, limit, "everything is read", func() bool { return w.Status().Complete })
+	wait.For(t, "everything is read", func() bool { return w.Status().Complete })
 	link, _, _ := w.open(t, "Bed Light")
 	for i := range 5000 {
 		switch i % 4 {
@@ -131,7 +131,7 @@ func TestHostileGroup(t *testing.T) {
 	r.set("entity/source", sources)
 	w, _ := watchLogged(t, r.url)
 	began := time.Now()
-	wait.For(t, limit, "everything is read", func() bool { s := w.Status(); return s.Complete && s.Entities == entities })
+	wait.For(t, "everything is read", func() bool { s := w.Status(); return s.Complete && s.Entities == entities })
 	t.Logf("read in %v", time.Since(began))
 	all := func(state string) string {
 		changes := make(map[string]any)

@@ -19,9 +19,6 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
-// limit is how long something may take on a busy machine.
-const limit = time.Minute
-
 // watched is a hub that runs, with its last sightings.
 type watched struct {
 	*Hub
@@ -132,7 +129,7 @@ func TestHomeHub(t *testing.T) {
 		ha.Ask(t, "POST", "/api/services/input_number/set_value", map[string]any{"entity_id": "input_number.level", "value": level}, nil)
 	}
 	w := watch(t, ha.URL, ha.Token, HubConfig{})
-	wait.For(t, limit, "everything is read", func() bool { return w.Status().Complete })
+	wait.For(t, "everything is read", func() bool { return w.Status().Complete })
 	status := w.Status()
 	t.Logf("%+v", status)
 	if status.Devices < 20 || status.Entities < 40 || status.Hidden < 20 || status.Note != "" {
@@ -179,7 +176,7 @@ func TestHomeHub(t *testing.T) {
 		before, _ := w.sighting("Ceiling Lights")
 		_, offer, _ := w.open(t, "Ceiling Lights")
 		w.request(t, "config/device_registry/update", map[string]any{"device_id": offer.Device.ID, "name_by_user": "Big Lamp", "area_id": "kitchen"}, nil)
-		wait.For(t, limit, "the device has its new name", func() bool { return w.has("Big Lamp") })
+		wait.For(t, "the device has its new name", func() bool { return w.has("Big Lamp") })
 		after, _ := w.sighting("Big Lamp")
 		if after.Address != before.Address || after.Instance != before.Instance || after.Claims["area"] != "Kitchen" {
 			t.Errorf("before %+v, after %+v", before, after)
@@ -190,7 +187,7 @@ func TestHomeHub(t *testing.T) {
 		link, _, _ := w.open(t, "Kitchen Lights")
 		began := time.Now()
 		w.request(t, "homeassistant/expose_entity", map[string]any{"assistants": []string{"conversation"}, "entity_ids": []string{"light.kitchen_lights"}, "should_expose": false}, nil)
-		wait.For(t, limit, "the device is gone", func() bool { return !w.has("Kitchen Lights") })
+		wait.For(t, "the device is gone", func() bool { return !w.has("Kitchen Lights") })
 		t.Logf("gone after %v", time.Since(began))
 		if _, err := link.Recv(t.Context()); err == nil {
 			t.Error("the link is still there")
@@ -201,10 +198,10 @@ func TestHomeHub(t *testing.T) {
 		before, _ := w.sighting("Bed Light")
 		found := w.Status()
 		ha.Stop(t)
-		wait.For(t, limit, "the device is absent", func() bool { s, _ := w.sighting("Bed Light"); return s.Absent != "" })
+		wait.For(t, "the device is absent", func() bool { s, _ := w.sighting("Bed Light"); return s.Absent != "" })
 		ha.Restart(t)
 		began := time.Now()
-		wait.For(t, limit, "the device is back", func() bool { s, _ := w.sighting("Bed Light"); return s.Absent == "" })
+		wait.For(t, "the device is back", func() bool { s, _ := w.sighting("Bed Light"); return s.Absent == "" })
 		t.Logf("back after %v", time.Since(began))
 		if again := w.Status(); again.Devices != found.Devices || again.Entities != found.Entities {
 			t.Errorf("before %+v, after %+v", found, again)
@@ -230,7 +227,7 @@ func send(t *testing.T, link transport.Link, c call) {
 // there, and hours that are older.
 func (w *watched) testPast(t *testing.T) {
 	w.request(t, "homeassistant/expose_entity", map[string]any{"assistants": []string{"conversation"}, "entity_ids": []string{"input_number.level"}, "should_expose": true}, nil)
-	wait.For(t, limit, "the group is there", func() bool { return w.has("input_number") })
+	wait.For(t, "the group is there", func() bool { return w.has("input_number") })
 	level, _ := w.sighting("input_number")
 	latest := w.Latest(level.Address)
 	if len(latest) != 1 || latest[0].Value != 30 || time.Since(latest[0].Time) > time.Hour {
@@ -238,7 +235,7 @@ func (w *watched) testPast(t *testing.T) {
 	}
 	now := time.Now()
 	var past *ferrule.Past
-	wait.For(t, limit, "the recorder has written", func() bool {
+	wait.For(t, "the recorder has written", func() bool {
 		var err error
 		past, err = w.Past(t.Context(), level.Address, latest[0].Signal, now.Add(-time.Hour), time.Now())
 		return err == nil && len(past.Samples) >= 3 && past.Samples[len(past.Samples)-1].Value == 30
@@ -254,7 +251,7 @@ func (w *watched) testPast(t *testing.T) {
 		"metadata": map[string]any{"has_mean": true, "has_sum": false, "name": nil, "source": "recorder", "statistic_id": "sensor.outside_temperature", "unit_of_measurement": "°C"},
 		"stats":    []map[string]any{{"start": start.Format(time.RFC3339), "mean": 11.5, "min": 10, "max": 13}},
 	}, nil)
-	wait.For(t, limit, "the recorder has the hour", func() bool {
+	wait.For(t, "the recorder has the hour", func() bool {
 		var err error
 		past, err = w.Past(t.Context(), outside.Address, "temperature", now.Add(-100*time.Hour), time.Now())
 		return err == nil && len(past.Hours) > 0

@@ -131,7 +131,7 @@ func (r *recorded) event(t testing.TB, name, event string) {
 func (r *recorded) use(t *testing.T, cfg HubConfig) *watched {
 	t.Helper()
 	w := watch(t, r.url, fake.Token, cfg)
-	wait.For(t, limit, "everything is read", func() bool { return w.Status().Complete && w.has("Bed Light") })
+	wait.For(t, "everything is read", func() bool { return w.Status().Complete && w.has("Bed Light") })
 	return w
 }
 
@@ -139,7 +139,7 @@ func TestHubWaitsForRunning(t *testing.T) {
 	r := playRecorded(t)
 	r.state("STARTING")
 	w := watch(t, r.url, fake.Token, HubConfig{})
-	wait.For(t, limit, "it is asked again", func() bool {
+	wait.For(t, "it is asked again", func() bool {
 		asked := 0
 		for _, cmd := range r.Commands() {
 			if cmd.Type == "get_config" {
@@ -152,7 +152,7 @@ func TestHubWaitsForRunning(t *testing.T) {
 		t.Errorf("while starting: %+v", s)
 	}
 	r.state("RUNNING")
-	wait.For(t, limit, "the devices are there", func() bool { return w.has("Bed Light") })
+	wait.For(t, "the devices are there", func() bool { return w.has("Bed Light") })
 	if s := w.Status(); !s.Complete || s.Note != "" {
 		t.Errorf("while running: %+v", s)
 	}
@@ -163,7 +163,7 @@ func TestHubRecoveryMode(t *testing.T) {
 	w := r.use(t, HubConfig{})
 	r.set("get_config", map[string]any{"state": "RUNNING", "recovery_mode": true})
 	r.event(t, "core_config_updated", `{}`)
-	wait.For(t, limit, "the device is offline", func() bool {
+	wait.For(t, "the device is offline", func() bool {
 		s, _ := w.sighting("Bed Light")
 		return strings.Contains(s.Absent, "recovery mode")
 	})
@@ -185,7 +185,7 @@ func TestHubReadError(t *testing.T) {
 	r := playRecorded(t)
 	r.refused["config/device_registry/list"] = "unauthorized"
 	w := watch(t, r.url, fake.Token, HubConfig{})
-	wait.For(t, limit, "the error is noted", func() bool { return strings.Contains(w.Status().Note, "config/device_registry/list") })
+	wait.For(t, "the error is noted", func() bool { return strings.Contains(w.Status().Note, "config/device_registry/list") })
 	if !w.Status().Complete {
 		t.Error("others would wait for it forever")
 	}
@@ -199,7 +199,7 @@ func TestHubAvailability(t *testing.T) {
 	r.event(t, "subscribe_entities", `{"c":{"light.bed_light":{"+":{"s":"unavailable","lc":2}}}}`)
 	r.event(t, "subscribe_entities", `{"c":{"light.bed_light":{"+":{"s":"on","lc":3}}}}`)
 	r.event(t, "subscribe_entities", `{"c":{"light.ceiling_lights":{"+":{"s":"unavailable","lc":2}}}}`)
-	wait.For(t, limit, "the other one is offline", func() bool {
+	wait.For(t, "the other one is offline", func() bool {
 		s, _ := w.sighting("Ceiling Lights")
 		return s.Absent != ""
 	})
@@ -207,7 +207,7 @@ func TestHubAvailability(t *testing.T) {
 		t.Errorf("after a moment: %+v", after)
 	}
 	r.event(t, "subscribe_entities", `{"c":{"light.ceiling_lights":{"+":{"s":"on","lc":4}}}}`)
-	wait.For(t, limit, "it is back", func() bool {
+	wait.For(t, "it is back", func() bool {
 		s, _ := w.sighting("Ceiling Lights")
 		return s.Absent == ""
 	})
@@ -234,7 +234,7 @@ func TestHubKeepsAddress(t *testing.T) {
 		}
 	})
 	r.event(t, "device_registry_updated", `{}`)
-	wait.For(t, limit, "the device has its new name", func() bool { return w.has("Night Light") })
+	wait.For(t, "the device has its new name", func() bool { return w.has("Night Light") })
 	if after, _ := w.sighting("Night Light"); after.Address != before.Address || after.Instance != before.Instance {
 		t.Errorf("before %+v, after %+v", before, after)
 	}
@@ -255,7 +255,7 @@ func TestHubNewOffer(t *testing.T) {
 	// Another name changes nothing of the offer, and what is restored is described as before.
 	r.event(t, "subscribe_entities", `{"a":{"light.bed_light":{"s":"unavailable","a":{"restored":true},"lc":9}}}`)
 	recv(t, link, channelStates, &states)
-	wait.For(t, limit, "the device is offline", func() bool {
+	wait.For(t, "the device is offline", func() bool {
 		s, _ := w.sighting("Bed Light")
 		return s.Absent != ""
 	})
@@ -277,12 +277,12 @@ func TestHubKeepsMissing(t *testing.T) {
 	delete(states["a"], "lock.front_door")
 	r.set("subscribe_entities", states)
 	r.SetDown(true)
-	wait.For(t, limit, "the device is offline", func() bool {
+	wait.For(t, "the device is offline", func() bool {
 		s, _ := w.sighting("demo")
 		return strings.Contains(s.Absent, "unreachable")
 	})
 	r.SetDown(false)
-	wait.For(t, limit, "the device is back", func() bool {
+	wait.For(t, "the device is back", func() bool {
 		s, _ := w.sighting("demo")
 		return s.Absent == "" && s.Address != ""
 	})
@@ -335,7 +335,7 @@ func TestLinkSlowReader(t *testing.T) {
 		r.event(t, "subscribe_entities", fmt.Sprintf(`{"c":{"light.bed_light":{"+":{"s":"on","a":{"brightness":%d},"lc":%d}}}}`, i, i+10))
 	}
 	last := fmt.Sprint(events - 1)
-	wait.For(t, limit, "all events are heard", func() bool {
+	wait.For(t, "all events are heard", func() bool {
 		w.Hub.mu.Lock()
 		defer w.Hub.mu.Unlock()
 		return string(w.states.Get("light.bed_light").Attributes["brightness"]) == last
@@ -416,7 +416,7 @@ func TestHubMany(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	began := time.Now()
 	w := watch(t, r.url, fake.Token, HubConfig{})
-	wait.For(t, limit, "everything is read", func() bool { return w.Status().Complete })
+	wait.For(t, "everything is read", func() bool { return w.Status().Complete })
 	took := time.Since(began)
 	runtime.GC()
 	runtime.GC()

@@ -14,6 +14,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport/httpclient"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 	"github.com/ferrulehq/ferrule/thing"
 )
 
@@ -88,10 +89,10 @@ func TestBoard(t *testing.T) {
 func TestBoardMissed(t *testing.T) {
 	b := startWeb(t, sim.WebConfig{})
 	h := startGateway(t, b.URL())
-	until(t, "the board", h.online)
-	until(t, "its stream", func() bool { return b.EndStreams() > 0 })
+	wait.For(t, "the board", h.online)
+	wait.For(t, "its stream", func() bool { return b.EndStreams() > 0 })
 	thing.Tool(b.Board.Device, "extra", "One more", func(context.Context, struct{}) (bool, error) { return true, nil })
-	until(t, "the new tool", func() bool { dev, _ := h.robot(); return dev.Waiting == 1 })
+	wait.For(t, "the new tool", func() bool { dev, _ := h.robot(); return dev.Waiting == 1 })
 	if dev, _ := h.robot(); dev.State != ferrule.StateOnline {
 		t.Errorf("state %s", dev.State)
 	}
@@ -106,7 +107,7 @@ func TestBoardWaits(t *testing.T) {
 	t.Parallel()
 	b := startWeb(t, sim.WebConfig{Wait: 5 * time.Second})
 	h := startGateway(t, b.URL())
-	until(t, "the board", h.online)
+	wait.For(t, "the board", h.online)
 	silent, err := net.Dial("tcp", strings.TrimSuffix(strings.TrimPrefix(b.URL(), "http://"), "/mcp"))
 	if err != nil {
 		t.Fatal(err)
@@ -141,11 +142,11 @@ func TestBoardRestarts(t *testing.T) {
 		return true, nil
 	})
 	h := startGateway(t, b.URL())
-	until(t, "the board", h.online)
+	wait.For(t, "the board", h.online)
 	if got := h.do(ferrule.Call{Tool: "brew"}); !strings.Contains(got, `"code":"unanswered"`) {
 		t.Errorf("the call: %s", got)
 	}
-	until(t, "the board again", func() bool { return h.do(pulse("a")) == pulsed("a", 1) })
+	wait.For(t, "the board again", func() bool { return h.do(pulse("a")) == pulsed("a", 1) })
 	if n := len(begun); n != 1 {
 		t.Errorf("it ran %d times", n)
 	}
@@ -158,7 +159,7 @@ func TestBoardErrors(t *testing.T) {
 		t.Errorf("with its token: %v", err)
 	}
 	denied := startGateway(t, b.URL())
-	until(t, "the reason", func() bool {
+	wait.For(t, "the reason", func() bool {
 		dev, _ := denied.robot()
 		return dev != nil && strings.Contains(dev.Reason, "401")
 	})

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // startPeer runs a device that is made with the official SDK, and returns its URL. See
@@ -55,7 +56,7 @@ func startPeer(t *testing.T, name string) (url string) {
 // followed.
 func TestPeerTasks(t *testing.T) {
 	h := startGateway(t, startPeer(t, "tasks.mjs"))
-	until(t, "the printer", h.online)
+	wait.For(t, "the printer", h.online)
 	printing := func(layers string) *ferrule.Call {
 		call := agent("print")
 		call.Args = json.RawMessage(`{"layers":` + layers + `}`)

@@ -20,6 +20,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport/httpclient"
 	"github.com/ferrulehq/ferrule/internal/device/transport/websocket"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 	"github.com/ferrulehq/ferrule/thing"
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
 )
@@ -230,16 +231,6 @@ func (m *peer) do(call ferrule.Call) string {
 	return string(data)
 }
 
-// until waits until a condition is true.
-func until(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("timeout: %s", what)
-		}
-	}
-}
-
 // TestRobot: every feature of a real device works, over each transport.
 func TestRobot(t *testing.T) {
 	for _, name := range transports {
@@ -429,7 +420,7 @@ func TestSubscribe(t *testing.T) {
 				}
 				return n
 			}
-			until(t, "an update", func() bool { d.Updated(uri); time.Sleep(20 * time.Millisecond); return updates() > 0 })
+			wait.For(t, "an update", func() bool { d.Updated(uri); time.Sleep(20 * time.Millisecond); return updates() > 0 })
 			if got := m.do(ferrule.Call{Operation: ferrule.Unsubscribe, Tool: uri}); got != `{}` {
 				t.Fatalf("unsubscribe: %s", got)
 			}

@@ -25,6 +25,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/fleet"
 	"github.com/ferrulehq/ferrule/internal/journal"
 	"github.com/ferrulehq/ferrule/internal/pipeline"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 	"github.com/ferrulehq/ferrule/thing"
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
 )
@@ -100,7 +101,7 @@ func TestPipeline(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := robot()
 			h := startGateway(t, serveRobot(t, d, name))
-			until(t, "the robot", h.online)
+			wait.For(t, "the robot", h.online)
 			for _, test := range []struct {
 				call ferrule.Call
 				want string
@@ -117,7 +118,7 @@ func TestPipeline(t *testing.T) {
 					t.Errorf("%s %s: got %s, want %s", test.call.Operation, test.call.Tool, got, test.want)
 				}
 			}
-			until(t, "a notification", func() bool {
+			wait.For(t, "a notification", func() bool {
 				d.Updated("robot://log")
 				time.Sleep(20 * time.Millisecond)
 				h.mu.Lock()
@@ -126,7 +127,7 @@ func TestPipeline(t *testing.T) {
 			})
 			before, _ := h.robot()
 			d.Disable("extras")
-			until(t, "another Kind", func() bool {
+			wait.For(t, "another Kind", func() bool {
 				now, m := h.robot()
 				return h.online() && now.Kind != before.Kind && m.Tool("extra") == nil
 			})
@@ -144,7 +145,7 @@ type restartable struct {
 func (r *restartable) start(handler http.Handler) (stop func()) {
 	r.t.Helper()
 	var ln net.Listener
-	until(r.t, "the address", func() (ok bool) {
+	wait.For(r.t, "the address", func() (ok bool) {
 		var err error
 		ln, err = net.Listen("tcp", r.address)
 		return err == nil
@@ -189,28 +190,28 @@ func TestReboot(t *testing.T) {
 			}
 			start(firmware("1.0", true))
 			h := startGateway(t, "http://"+at.address+"/mcp")
-			until(t, "the robot", h.online)
+			wait.For(t, "the robot", h.online)
 			first, _ := h.robot()
 
 			if got := h.do(ferrule.Call{Tool: "fire"}); !strings.Contains(got, `"code":"unanswered"`) || !strings.Contains(got, `"may_have_run":true`) {
 				t.Errorf("a call during a reboot: %s", got)
 			}
-			until(t, "offline", func() bool { return !h.online() })
+			wait.For(t, "offline", func() bool { return !h.online() })
 			if got := h.do(ferrule.Call{Tool: "fire"}); !strings.Contains(got, `"code":"offline"`) {
 				t.Errorf("a call while it is offline: %s", got)
 			}
 			start(firmware("1.0", true))
-			until(t, "the same device", h.online)
+			wait.For(t, "the same device", h.online)
 			if again, _ := h.robot(); again.Kind != first.Kind {
 				t.Error("the Kind has changed")
 			}
 			answered := make(chan string, 1)
 			go func() { answered <- h.do(ferrule.Call{Tool: "look"}) }()
-			until(t, "a look", func() bool { return looked.Load() == 1 })
-			until(t, "offline", func() bool { return !h.online() })
+			wait.For(t, "a look", func() bool { return looked.Load() == 1 })
+			wait.For(t, "offline", func() bool { return !h.online() })
 			end := at.start(firmware("2.0", false))
 			defer end()
-			until(t, "the new firmware", func() bool {
+			wait.For(t, "the new firmware", func() bool {
 				dev, _ := h.robot()
 				return h.online() && dev.Kind != first.Kind && dev.Version == "2.0" && dev.Waiting == 2
 			})
@@ -243,11 +244,11 @@ func TestQuickRestart(t *testing.T) {
 				at := &restartable{t: t, address: "127.0.0.1:0"}
 				stop := at.start(firmware("1.0", "before"))
 				h := startGateway(t, "http://"+at.address+"/mcp")
-				until(t, "the robot", h.online)
+				wait.For(t, "the robot", h.online)
 				time.Sleep(200 * time.Millisecond) // until it is subscribed
 				stop()
 				t.Cleanup(at.start(firmware(version, "after")))
-				until(t, "the new tool", func() bool {
+				wait.For(t, "the new tool", func() bool {
 					dev, m := h.robot()
 					return h.online() && dev.Waiting == 1 && m.Tool("before") == nil && dev.Version == version
 				})

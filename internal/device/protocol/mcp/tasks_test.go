@@ -12,6 +12,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/device/overlay"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 	"github.com/ferrulehq/ferrule/thing"
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
 )
@@ -62,7 +63,7 @@ func TestDeviceTask(t *testing.T) {
 		t.Run(transport, func(t *testing.T) {
 			o := newOven()
 			h := startGateway(t, serveRobot(t, o.Device, transport))
-			until(t, "the oven", h.online)
+			wait.For(t, "the oven", h.online)
 			var mu sync.Mutex
 			var said []string
 			call := agent("bake")
@@ -77,7 +78,7 @@ func TestDeviceTask(t *testing.T) {
 				data, _ := json.Marshal(result)
 				ended <- string(data) + " " + errorText(err)
 			}()
-			until(t, "progress", func() bool {
+			wait.For(t, "progress", func() bool {
 				mu.Lock()
 				defer mu.Unlock()
 				return strings.Contains(strings.Join(said, ";"), "heating (1 of 2)")
@@ -130,7 +131,7 @@ func TestDeviceTaskQuestion(t *testing.T) {
 				t.Fatal(err)
 			}
 			h := startGateway(t, serveRobot(t, o.Device, "http modern"), file)
-			until(t, "the oven", h.online)
+			wait.For(t, "the oven", h.online)
 			call := agent("grill")
 			asked := ""
 			call.Askable = []ferrule.AskTarget{ferrule.User}
@@ -163,7 +164,7 @@ func TestDeviceTaskLost(t *testing.T) {
 	stop := serve(o, ln)
 	defer stop()
 	h := startGateway(t, "http://"+ln.Addr().String()+"/mcp")
-	until(t, "the oven", h.online)
+	wait.For(t, "the oven", h.online)
 	began := make(chan ferrule.Job, 1)
 	call := agent("bake")
 	call.Began = func(j ferrule.Job) { began <- j }
@@ -172,7 +173,7 @@ func TestDeviceTaskLost(t *testing.T) {
 	<-began
 	stop()
 	again := newOven()
-	until(t, "the port", func() bool {
+	wait.For(t, "the port", func() bool {
 		ln, err = net.Listen("tcp", ln.Addr().String())
 		return err == nil
 	})

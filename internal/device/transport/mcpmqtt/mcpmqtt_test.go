@@ -86,7 +86,7 @@ func (w *watched) sightings() []transport.Sighting {
 // until waits for sightings.
 func (w *watched) until(t *testing.T, what string, ok func([]transport.Sighting) bool) []transport.Sighting {
 	t.Helper()
-	wait.For(t, wait.Ample, what, func() bool { return ok(w.sightings()) })
+	wait.For(t, what, func() bool { return ok(w.sightings()) })
 	return w.sightings()
 }
 
@@ -254,7 +254,7 @@ func TestOldBroker(t *testing.T) {
 		}
 	}()
 	w := watch(t, &mosquitto.Broker{URL: "mqtt://" + listener.Addr().String()}, nil)
-	wait.For(t, wait.Ample, "the reason", func() bool { return w.logged("needs MQTT 5") })
+	wait.For(t, "the reason", func() bool { return w.logged("needs MQTT 5") })
 }
 
 // answerOld answers CONNECT as a broker that has only MQTT 3.1.1, and nothing else.

@@ -358,7 +358,7 @@ func TestHandshake(t *testing.T) {
 		},
 	} {
 		conn := connects()
-		wait.For(t, 30*time.Second, what, func() bool { return g.log.has(what) })
+		wait.For(t, what, func() bool { return g.log.has(what) })
 		if conn == nil {
 			continue
 		}
@@ -377,7 +377,7 @@ func TestHandshake(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	wait.For(t, 30*time.Second, "a connection that says nothing ends", func() bool { return strict.log.has("deadline exceeded") })
+	wait.For(t, "a connection that says nothing ends", func() bool { return strict.log.has("deadline exceeded") })
 }
 
 func TestSighting(t *testing.T) {
