@@ -24,6 +24,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/mqttclient"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/figure"
 	"github.com/ferrulehq/ferrule/internal/testenv/mosquitto"
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 	"github.com/ferrulehq/ferrule/internal/testenv/zigbee"
@@ -108,6 +109,17 @@ func memoryInUse() (objects, stacks int) {
 	return int(m.HeapAlloc), int(m.StackInuse)
 }
 
+// releasedMemory returns the memory of objects and of stacks. In .ci/measure it waits a minute
+// for buffers of connections to be released, unless objects need no more than enough.
+func releasedMemory(enough int) (objects, stacks int) {
+	objects, stacks = memoryInUse()
+	for end := time.Now().Add(time.Minute); figure.Measuring() && objects > enough && time.Now().Before(end); {
+		time.Sleep(time.Second)
+		objects, stacks = memoryInUse()
+	}
+	return objects, stacks
+}
+
 // machineLoad returns the load of the machine, for times that depend on it.
 func machineLoad() string {
 	text, _ := os.ReadFile("/proc/loadavg")
@@ -119,8 +131,9 @@ func machineLoad() string {
 // signals. The aim is 6 KB.
 const corpusMemory = 20 << 10
 
-// TestCorpusDevices connects every device that Zigbee2MQTT supports. It measures time and
-// memory, checks that what takes commands is callable, and how an agent sees all of it.
+// TestCorpusDevices connects every device that Zigbee2MQTT supports. It checks that all are
+// online, that what takes commands is callable, and how an agent sees all of it. It measures
+// time and memory.
 func TestCorpusDevices(t *testing.T) {
 	corpus := zigbee.Corpus(t)
 	broker := corpusBroker(t, corpus, "max_queued_messages 0")
@@ -137,20 +150,16 @@ func TestCorpusDevices(t *testing.T) {
 	})
 	took := time.Since(start)
 	used = processTime(t) - used
-	t.Logf("%d devices are online after %v, at most 30s on two quiet cores, with %v of processor time (%s)", corpusDevices, took.Round(time.Millisecond), used.Round(time.Millisecond), machineLoad())
-	if took > 30*time.Second && used > promptly(45*time.Second) { // others may use the cores, but the work is the same
-		t.Error("too slow")
-	}
+	t.Logf("%d devices are online (%s)", corpusDevices, machineLoad())
+	figure.AtMost(t, "time until all devices are online", took, 30*time.Second)
+	figure.AtMost(t, "processor time until all devices are online", used, 45*time.Second)
 	g.checkCorpus(t, corpus)
 	t.Run("agent", g.checkCorpusList)
 
-	var more, moreStacks int
-	wait.For(t, "buffers of the connect are released", func() bool {
-		time.Sleep(time.Second)
-		more, moreStacks = memoryInUse()
-		return (more-objects)/corpusDevices < corpusMemory*95/100
-	})
-	t.Logf("a device needs %d bytes of objects and %d bytes of stacks, at most %d", (more-objects)/corpusDevices, (moreStacks-stacks)/corpusDevices, corpusMemory)
+	const limit = corpusMemory * 95 / 100
+	more, moreStacks := releasedMemory(objects + corpusDevices*limit)
+	t.Logf("a device needs %d bytes of stacks", (moreStacks-stacks)/corpusDevices)
+	figure.AtMost(t, "bytes of objects of a device", (more-objects)/corpusDevices, limit)
 	runtime.KeepAlive(corpus)
 }
 
@@ -270,7 +279,7 @@ func (g *testGateway) checkCorpus(t *testing.T, corpus []zigbee.Message) {
 
 // TestCorpusFlood: a broker with default settings has kept the whole corpus. All of it
 // arrives, or the status says what is missing and why. Then 5,000 configs and states change
-// each second, and another device answers as usual.
+// each second, and another device answers. .ci/measure checks that it is as fast as usual.
 func TestCorpusFlood(t *testing.T) {
 	corpus := zigbee.Corpus(t)
 	broker := corpusBroker(t, corpus)
@@ -288,26 +297,30 @@ func TestCorpusFlood(t *testing.T) {
 	t.Logf("%d of %d devices are online after %v (%s); the status says %q", g.countOnline(), corpusDevices,
 		time.Since(start).Round(time.Millisecond), machineLoad(), told())
 	conn, changes := brokerConn(t, broker), changesOf(t, corpus)
-	const tries, limit = 3, 1.5
-	for try := 1; ; try++ {
+	const limit = 1.5
+	tries, best := 1, 0.0
+	if figure.Measuring() {
+		tries = 3
+	}
+	for try := range tries {
 		usual := g.callBoard(t, 2*time.Second, nil)
 		published := 0
 		during := g.callBoard(t, 10*time.Second, func() { published = flood(t, conn, changes, 10*time.Second) })
 		after := g.callBoard(t, 2*time.Second, nil) // devices connect again
 		ratio := float64(during) / float64(usual)
-		t.Logf("a call takes %v, %v during %d changes, and %v after them: ratio %.2f, at most %.1f (%s)", usual, during, published, after, ratio, limit, machineLoad())
+		t.Logf("a call takes %v, %v during %d changes, and %v after them (%s)", usual, during, published, after, machineLoad())
 		wait.Within(t, 10*time.Minute, "the devices are back", func() bool {
 			time.Sleep(50 * time.Millisecond)
 			return g.countOnline() == corpusDevices || strings.Contains(told(), "max_queued_messages")
 		})
-		if ratio <= limit {
-			break
+		if try == 0 || ratio < best {
+			best = ratio
 		}
-		if try == tries {
-			t.Errorf("calls are %.2f times as slow during a flood", ratio)
+		if best <= limit {
 			break
 		}
 	}
+	figure.AtMost(t, "time of a call during a flood, as a ratio", best, limit)
 }
 
 // callBoard calls a device again and again, for some time and as long as meanwhile runs, and
@@ -322,7 +335,7 @@ func (g *testGateway) callBoard(t *testing.T, period time.Duration, meanwhile fu
 	var times []time.Duration
 	for end := time.Now().Add(period); time.Now().Before(end); {
 		start := time.Now()
-		if _, err := g.call("board", "gpio_write", `{"pin":2,"value":true}`, ample); err != nil {
+		if _, err := g.call("board", "gpio_write", `{"pin":2,"value":true}`, wait.Ample); err != nil {
 			t.Fatal(err)
 		}
 		times = append(times, time.Since(start))

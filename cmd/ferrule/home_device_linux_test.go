@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
@@ -67,7 +66,7 @@ func (g *testGateway) mustHome(tool, args string, out any) {
 func (g *testGateway) mustUse(device, tool, args string, out any) {
 	g.t.Helper()
 	g.online(device)
-	text, err := g.call(device, tool, args, 20*time.Second)
+	text, err := g.call(device, tool, args, wait.Ample)
 	if err != nil {
 		g.t.Fatalf("%s %s %s: %v", device, tool, args, err)
 	}
@@ -117,7 +116,7 @@ func testHomeFind(t *testing.T, g *testGateway) {
 		}
 	}
 	for _, args := range []string{`{"sort":"color"}`, `{"changed_within":"soon"}`, `{"limit":501}`} {
-		if _, err := g.call("home", "find_entities", args, time.Second); ferrule.AsError(err).Code != ferrule.Invalid {
+		if _, err := g.call("home", "find_entities", args, wait.Ample); ferrule.AsError(err).Code != ferrule.Invalid {
 			t.Errorf("%s: got %v", args, err)
 		}
 	}
@@ -158,7 +157,7 @@ func testHomeServices(t *testing.T, g *testGateway, home *homeassistant.Home) {
 	if g.mustHome("notify", `{"message":"The washing is done","title":"Laundry"}`, &done); done.Confirmed || done.Note == "" {
 		t.Errorf("got %+v", done)
 	}
-	if _, err := g.call("home", "notify", `{"message":"hello","target":"notify.notifier"}`, time.Second); err == nil || !strings.Contains(ferrule.AsError(err).Hint, "persistent_notification") {
+	if _, err := g.call("home", "notify", `{"message":"hello","target":"notify.notifier"}`, wait.Ample); err == nil || !strings.Contains(ferrule.AsError(err).Hint, "persistent_notification") {
 		t.Errorf("got %v", err)
 	}
 	var services struct {
@@ -176,7 +175,7 @@ func testHomeServices(t *testing.T, g *testGateway, home *homeassistant.Home) {
 		t.Errorf("got %+v", done)
 	}
 	go g.answers(false)
-	if _, err := g.call("home", "call_service", `{"domain":"light","service":"turn_off","entities":["light.bed_light"]}`, 20*time.Second); ferrule.AsError(err).Code != ferrule.Denied || lightOf(t, home) != "on" {
+	if _, err := g.call("home", "call_service", `{"domain":"light","service":"turn_off","entities":["light.bed_light"]}`, wait.Ample); ferrule.AsError(err).Code != ferrule.Denied || lightOf(t, home) != "on" {
 		t.Errorf("got %v", err)
 	}
 	// Neither a right nor a wrong code is recorded, wherever it is.
@@ -195,7 +194,7 @@ func testHomeServices(t *testing.T, g *testGateway, home *homeassistant.Home) {
 		if !misplaced {
 			go g.answers(true)
 		}
-		if _, err := g.call("home", "call_service", test.args, 20*time.Second); ferrule.AsError(err).Code != test.code || !misplaced && strings.Contains(err.Error(), code) {
+		if _, err := g.call("home", "call_service", test.args, wait.Ample); ferrule.AsError(err).Code != test.code || !misplaced && strings.Contains(err.Error(), code) {
 			t.Errorf("%s: got %v", test.args, err)
 		}
 	}
