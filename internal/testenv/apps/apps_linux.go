@@ -62,14 +62,22 @@ type probed struct {
 	Error   string
 }
 
-// Start starts a host for the gateway at a URL, or skips the test. FERRULE_TEST_APPS is the
-// folder that the script install has filled.
-func Start(t testing.TB, gateway string) *Host {
+// Need returns FERRULE_TEST_APPS, the folder that the script install has filled. It skips the
+// test if there is none, or no browser.
+func Need(t testing.TB) (dir string) {
 	t.Helper()
-	dir := os.Getenv("FERRULE_TEST_APPS")
+	dir = os.Getenv("FERRULE_TEST_APPS")
 	if dir == "" {
 		t.Skip("FERRULE_TEST_APPS is not set: see internal/testenv/apps")
 	}
+	browser.Need(t)
+	return dir
+}
+
+// Start starts a host for the gateway at a URL, or skips the test.
+func Start(t testing.TB, gateway string) *Host {
+	t.Helper()
+	dir := Need(t)
 	to, err := url.Parse(gateway)
 	if err != nil {
 		t.Fatal(err)

@@ -79,13 +79,21 @@ type reply struct {
 	Params            json.RawMessage
 }
 
-// Start starts the browser that FERRULE_TEST_BROWSER names, or skips the test.
-func Start(t testing.TB) *Browser {
+// Need returns the browser that FERRULE_TEST_BROWSER names, or skips the test. A test calls it
+// before it starts anything, because a call that waits for a click would wait at the end.
+func Need(t testing.TB) (program string) {
 	t.Helper()
-	program := os.Getenv("FERRULE_TEST_BROWSER")
+	program = os.Getenv("FERRULE_TEST_BROWSER")
 	if program == "" {
 		t.Skip("FERRULE_TEST_BROWSER is not set: see internal/testenv/browser")
 	}
+	return program
+}
+
+// Start starts the browser, or skips the test.
+func Start(t testing.TB) *Browser {
+	t.Helper()
+	program := Need(t)
 	home, err := os.MkdirTemp("", "browser")
 	if err != nil {
 		t.Fatal(err)

@@ -118,13 +118,20 @@ func (b *Browser) Axe(rules ...string) (violations []string) {
 	return violations
 }
 
-// axe returns the script of axe-core.
-func axe(t testing.TB) string {
+// NeedCheckers returns the folder of axe-core, or skips the test.
+func NeedCheckers(t testing.TB) (dir string) {
 	t.Helper()
-	dir := os.Getenv("FERRULE_TEST_CHECKERS")
+	dir = os.Getenv("FERRULE_TEST_CHECKERS")
 	if dir == "" {
 		t.Skip("FERRULE_TEST_CHECKERS is not set: see internal/testenv/browser")
 	}
+	return dir
+}
+
+// axe returns the script of axe-core.
+func axe(t testing.TB) string {
+	t.Helper()
+	dir := NeedCheckers(t)
 	script, err := os.ReadFile(filepath.Join(dir, "node_modules/axe-core/axe.min.js"))
 	if err != nil {
 		t.Fatal(err)
