@@ -14,6 +14,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/browser"
 )
 
 // attacks run a script if a page puts them into HTML, an attribute, a URL, a script or a
@@ -119,6 +120,7 @@ const injected = `(() => {
 // scripts and SVG in all of their texts, and calls a tool there. No script of theirs runs,
 // and none of their elements is in a page.
 func TestConsoleHostile(t *testing.T) {
+	browser.Need(t)
 	evil := evilServer()
 	t.Cleanup(evil.Close)
 	hostile, bad := startSim(t, sim.Config{Misbehave: "hostile"}), startSim(t, sim.Config{Misbehave: "bad-tools"})

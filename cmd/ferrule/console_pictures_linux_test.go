@@ -29,6 +29,7 @@ func TestConsolePictures(t *testing.T) {
 	if !*pictures {
 		t.Skip("-pictures is not set")
 	}
+	browser.Need(t)
 	d := pictureFleet(t).newDesk(t)
 	take := func(view string, shown browser.View, paths ...string) {
 		d.Show(shown)

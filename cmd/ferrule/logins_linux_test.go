@@ -148,17 +148,26 @@ type client struct {
 	env  []string
 }
 
-// newClient returns an agent program that uses a browser and a model.
-func newClient(t *testing.T, name string, m *model.Model, browser string, env ...string) *client {
+// needsLogin returns the path of an installed agent program, or skips the test if the program
+// or a browser is missing. Tests call it before they start anything.
+func needsLogin(t *testing.T, name string) (path string) {
 	t.Helper()
+	browser.Need(t)
 	dir := os.Getenv("FERRULE_TEST_AGENTS")
 	if dir == "" {
 		t.Skip("FERRULE_TEST_AGENTS is not set: see internal/testenv/agents")
 	}
-	path := filepath.Join(dir, "bin", name)
+	path = filepath.Join(dir, "bin", name)
 	if _, err := os.Stat(path); err != nil {
 		t.Skipf("%s is not installed", name)
 	}
+	return path
+}
+
+// newClient returns an agent program that uses a browser and a model.
+func newClient(t *testing.T, name string, m *model.Model, browser string, env ...string) *client {
+	t.Helper()
+	path := needsLogin(t, name)
 	at := slices.IndexFunc(programs, func(p agentProgram) bool { return p.name == name })
 	env = append(append(env, outward(m.URL())...), "BROWSER="+browser)
 	return &client{programs[at], t, path, t.TempDir(), env}
@@ -231,6 +240,7 @@ func (c *client) credentials() (id, access string) {
 // gets a new token when the old one is no longer good, and none after the owner has
 // revoked what the person permitted.
 func TestLoginOfClaude(t *testing.T) {
+	needsLogin(t, "claude")
 	g, board := loginGateway(t)
 	v := newVisitor(t, g, "anna", "operator")
 	m := model.Start(t)
@@ -303,6 +313,7 @@ func TestLoginOfClaude(t *testing.T) {
 
 // TestLoginOfCodex: a person lets Codex in, which logs in when the gateway is added.
 func TestLoginOfCodex(t *testing.T) {
+	needsLogin(t, "codex")
 	g, board := loginGateway(t)
 	v := newVisitor(t, g, "anna", "operator")
 	m := model.Start(t)
@@ -328,6 +339,7 @@ func TestLoginOfCodex(t *testing.T) {
 
 // TestLoginOfInspector: a person lets the official inspector in. It stores its token.
 func TestLoginOfInspector(t *testing.T) {
+	browser.Need(t)
 	dir := mcpTools(t)
 	g, board := loginGateway(t)
 	v := newVisitor(t, g, "anna", "operator")
@@ -358,6 +370,7 @@ func TestLoginOfInspector(t *testing.T) {
 // TestConformanceOfLogins runs the official suite against the authorization server, with a
 // client that registers itself.
 func TestConformanceOfLogins(t *testing.T) {
+	browser.Need(t)
 	dir := mcpTools(t)
 	g, _ := loginGateway(t, func(c *config.Config) { c.Auth.Server.Documents = true })
 	v := newVisitor(t, g, "anna", "operator")
@@ -429,6 +442,7 @@ func register(t *testing.T, g *testGateway, redirect string) (id string) {
 // TestLoginAtProvider: Claude Code gets its token from an OpenID provider, with which it
 // registers itself, and uses it at the gateway.
 func TestLoginAtProvider(t *testing.T) {
+	needsLogin(t, "claude")
 	issuer := oidc.Start(t)
 	g, board := loginGateway(t, func(c *config.Config) {
 		c.Auth.Server.Enabled = false
@@ -464,6 +478,7 @@ func TestLoginAtProvider(t *testing.T) {
 // TestConsentPage: the page says what a program asks for. What is taken away is not
 // granted, and neither is anything after Deny.
 func TestConsentPage(t *testing.T) {
+	browser.Need(t)
 	boards := startSim(t, sim.Config{Count: 2})
 	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0], "lamp": boards.Addrs()[1]}, ownLogins)
 	g.online("robot")
@@ -597,6 +612,7 @@ func (c *loginClient) exchange(code string) (tokens loginTokens) {
 // TestLoginLink: a link logs one browser in, once. The person stays logged in until the
 // logout, also in the eyes of the page for approvals.
 func TestLoginLink(t *testing.T) {
+	browser.Need(t)
 	g, _ := loginGateway(t)
 	v := newVisitor(t, g, "anna", "operator")
 	link := v.link()

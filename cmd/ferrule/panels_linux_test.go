@@ -32,6 +32,7 @@ func panelPictures(h *apps.Host, name string) {
 // TestPanelDevice shows a board: its values move, a form changes an output of the board by
 // one call, and the theme follows the host.
 func TestPanelDevice(t *testing.T) {
+	apps.Need(t)
 	boards := startSim(t, sim.Config{})
 	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0]})
 	g.online("robot")
@@ -133,6 +134,7 @@ func checkPanelCall(t *testing.T, g *testGateway, h *apps.Host) {
 // TestPanelHistory draws a curve that breaks while the board was away, and asks for another
 // time range.
 func TestPanelHistory(t *testing.T) {
+	apps.Need(t)
 	boards := startSim(t, sim.Config{})
 	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0]})
 	g.online("robot")
@@ -187,6 +189,7 @@ func TestPanelHistory(t *testing.T) {
 // TestPanelApproval shows a call that waits for a person. The panel leads to the console.
 // A view cannot answer: neither by a button, nor by the tool that people use.
 func TestPanelApproval(t *testing.T) {
+	apps.Need(t)
 	boards := startSim(t, sim.Config{})
 	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0]}, unmeasured, withGuarded(t, "pulse"))
 	g.online("robot")
