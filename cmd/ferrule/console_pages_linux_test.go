@@ -13,6 +13,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
 	"github.com/ferrulehq/ferrule/internal/testenv/browser"
+	"github.com/ferrulehq/ferrule/internal/testenv/figure"
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
@@ -21,6 +22,7 @@ import (
 // person.
 func consoleHome(t *testing.T) *testGateway {
 	t.Helper()
+	browser.Need(t)
 	boards := startSim(t, sim.Config{})
 	broker := startBroker(t, 0)
 	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0], "away": "127.0.0.1:1"}, withDialIn, withGuarded(t, "pulse"), func(c *config.Config) {
@@ -80,10 +82,11 @@ var allViews = flag.Bool("all-views", false, "TestConsoleAxe looks for all barri
 // barrier, no script fails, and nothing is wider than the screen. In dark, only colors
 // differ.
 func TestConsoleAxe(t *testing.T) {
-	d := consoleHome(t).newDesk(t)
 	if testing.Short() {
 		t.Skip("slow")
 	}
+	browser.NeedCheckers(t)
+	d := consoleHome(t).newDesk(t)
 	paths := d.g.pages(d.g.inEachState())
 	t.Logf("%d pages: %s", len(paths), strings.Join(paths, " "))
 	for _, path := range paths {
@@ -112,16 +115,20 @@ func TestConsoleAxe(t *testing.T) {
 	d.clean("all pages")
 }
 
-// TestConsoleFirstView opens pages with an empty cache and a processor that is four times
-// slower. Each is drawn within a second, and loads less than 250 KB. The machine is shared, so
-// the fastest of a few views counts.
+// TestConsoleFirstView opens pages with an empty cache. Each loads less than 250 KB.
+// .ci/measure checks that each is drawn within a second by a processor that is four times
+// slower. The machine is shared, so the fastest of a few views counts.
 func TestConsoleFirstView(t *testing.T) {
 	d := consoleHome(t).newDesk(t)
-	limit := promptly(time.Second)
 	d.Show(browser.View{Slow: 4})
+	views := 1
+	if figure.Measuring() {
+		views = 3
+	}
+	var slowest float64
 	for _, path := range append([]string{"/devices/robot"}, sections...) {
 		var fastest float64
-		for range 3 {
+		for range views {
 			d.ClearCache()
 			d.at(path)
 			var took float64
@@ -140,10 +147,9 @@ func TestConsoleFirstView(t *testing.T) {
 		if bytes > 250<<10 || bytes < 10<<10 {
 			t.Errorf("%s: %d bytes", path, bytes)
 		}
-		if time.Duration(fastest)*time.Millisecond > limit {
-			t.Errorf("%s: drawn after %.0f ms, at most %v", path, fastest, limit)
-		}
+		slowest = max(slowest, fastest)
 	}
+	figure.AtMost(t, "time until a page is drawn", time.Duration(slowest)*time.Millisecond, time.Second)
 	d.clean("first views")
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/journal"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
 	"github.com/ferrulehq/ferrule/internal/testenv/browser"
@@ -23,11 +24,11 @@ import (
 )
 
 // pulseLater lets an agent call pulse, which waits for a person. The outcome is sent when it
-// is known.
+// is known. The call ends with the test: otherwise closing the agent's session would wait for it.
 func (a *testAgent) pulseLater(token string) <-chan *agentOutcome {
 	outcomes := make(chan *agentOutcome, 1)
 	go func() {
-		told, err := a.use(context.Background(), "robot__pulse", fmt.Sprintf(`{"token":%q}`, token))
+		told, err := a.use(a.t.Context(), "robot__pulse", fmt.Sprintf(`{"token":%q}`, token))
 		if err != nil {
 			told = &agentOutcome{isError: true, text: err.Error()}
 		}
@@ -65,12 +66,10 @@ func (g *testGateway) waiting(n int) (all []ferrule.Approval) {
 }
 
 // TestConsoleApprovalsMisuse answers requests in ways that must not work: with the token of
-// another person, twice, one's own call, and after its time.
+// another person, twice, and one's own call.
 func TestConsoleApprovalsMisuse(t *testing.T) {
 	boards := startSim(t, sim.Config{})
-	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0]}, unmeasured, withGuarded(t, "pulse"), withAskedPeople(t), func(c *config.Config) {
-		c.Approvals.Wait = config.Interval(20 * time.Second)
-	})
+	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0]}, unmeasured, withGuarded(t, "pulse"), withAskedPeople(t))
 	g.online("robot")
 	g.command("people", "add", "anna", "--role", "operator")
 	g.command("people", "add", "otto", "--role", "operator")
@@ -119,13 +118,44 @@ func TestConsoleApprovalsMisuse(t *testing.T) {
 			t.Errorf("%s: %d %s", word, code, page)
 		}
 	}
-	if code := <-own; code == http.StatusOK { // nobody answers, so it ends by itself
+	if code, page := answer(anna, anna.csrf(), id, "deny"); code != http.StatusOK {
+		t.Errorf("denying: %d %s", code, page)
+	}
+	if code := <-own; code == http.StatusOK {
 		t.Error("the call of anna ran without an answer")
 	}
-	if code, page := answer(otto, otto.csrf(), id, "allow"); code == http.StatusOK {
+	if runs := boards.Boards[0].Runs(); runs["misuse"] != 1 || runs["own"] != 0 {
+		t.Errorf("runs: %v", runs)
+	}
+}
+
+// TestConsoleApprovalTooLate allows a call that nobody has answered in time.
+func TestConsoleApprovalTooLate(t *testing.T) {
+	boards := startSim(t, sim.Config{})
+	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0]}, unmeasured, withGuarded(t, "pulse"), func(c *config.Config) {
+		c.Approvals.Wait = config.Interval(time.Second)
+	})
+	g.online("robot")
+	if _, err := g.call("robot", "pulse", `{"token":"late"}`, 0); ferrule.AsError(err).Code != ferrule.Denied {
+		t.Fatalf("without an answer: %v", err)
+	}
+	var id string
+	wait.For(t, "the request is recorded", func() bool {
+		if err := journal.Read(g.data, func(e ferrule.Entry) error {
+			if e.Phase == ferrule.ApprovalStep {
+				fmt.Sscanf(e.Message, "approval %s ", &id)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return id != ""
+	})
+	owner := g.login()
+	if code, page := owner.open("/approvals", url.Values{"id": {id}, "answer": {"allow"}, "csrf": {owner.csrf()}}); code == http.StatusOK || !strings.Contains(page, id) {
 		t.Errorf("after its time: %d %s", code, page)
 	}
-	if runs := boards.Boards[0].Runs(); runs["misuse"] != 1 || runs["own"] != 0 {
+	if runs := boards.Boards[0].Runs(); runs["late"] != 0 {
 		t.Errorf("runs: %v", runs)
 	}
 }
@@ -136,6 +166,7 @@ const cards = `[...document.querySelectorAll(".appr:not([data-done])")]`
 // TestConsoleStill lets two agents ask, and answers by mouse and keys while requests come and
 // go. A card never moves under the cursor or the focus of another one.
 func TestConsoleStill(t *testing.T) {
+	browser.Need(t)
 	boards := startSim(t, sim.Config{})
 	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0]}, unmeasured, withGuarded(t, "pulse"))
 	g.online("robot")
@@ -212,6 +243,7 @@ func TestConsoleStill(t *testing.T) {
 // TestConsoleOwnCall runs a tool that a rule has somebody else approve. The page says that
 // the call waits, and then shows the result.
 func TestConsoleOwnCall(t *testing.T) {
+	browser.Need(t)
 	boards := startSim(t, sim.Config{})
 	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0]}, unmeasured, withGuarded(t, "pulse"), withAskedPeople(t))
 	g.online("robot")
@@ -240,6 +272,7 @@ func TestConsoleOwnCall(t *testing.T) {
 // TestConsoleStreams opens as many pages as one login may have with live updates. The next one
 // says that it has none, and can be used.
 func TestConsoleStreams(t *testing.T) {
+	browser.Need(t)
 	boards := startSim(t, sim.Config{})
 	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0]}, unmeasured)
 	g.online("robot")
@@ -392,6 +425,7 @@ func TestUpPrintsLink(t *testing.T) {
 // TestConsoleLinkPage opens the page of a link on a phone, in both themes and without
 // scripts: it says until when to answer, and the answer counts.
 func TestConsoleLinkPage(t *testing.T) {
+	browser.Need(t)
 	boards := startSim(t, sim.Config{})
 	links := make(chan string, 1)
 	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -15,6 +15,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/console/api"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestStopInBrowser stops everything with the button of a page and with the API, as a person
@@ -106,7 +107,7 @@ func (p *person) stream(path string) (lines <-chan string) {
 // expect reads lines until one contains a text. It reports whether there was one.
 func expect(t testing.TB, lines <-chan string, text string) bool {
 	t.Helper()
-	limit := time.After(time.Minute)
+	limit := time.After(wait.Ample)
 	for {
 		select {
 		case line, ok := <-lines:
@@ -117,7 +118,7 @@ func expect(t testing.TB, lines <-chan string, text string) bool {
 				return true
 			}
 		case <-limit:
-			t.Fatalf("no %q within a minute", text)
+			t.Fatalf("no %q", text)
 		}
 	}
 }
