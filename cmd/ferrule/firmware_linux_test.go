@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"flag"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	devicecheck "github.com/ferrulehq/ferrule/internal/ops/check"
+	"github.com/ferrulehq/ferrule/internal/testenv/figure"
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
@@ -34,6 +34,11 @@ func exampleOverlay(t *testing.T, name string, replace ...string) string {
 	return strings.NewReplacer(replace...).Replace(string(text))
 }
 
+// wasHigh reports whether an output has ever been high.
+func wasHigh(board *uno.Board, pin string) bool {
+	return slices.ContainsFunc(board.Edges(pin), func(e uno.Edge) bool { return e.High })
+}
+
 // TestFirmwareLease: an agent switches a relay of the example on, and it goes off when the
 // lease of the overlay beside it ends, when the agent is gone, and by `ferrule stop`.
 func TestFirmwareLease(t *testing.T) {
@@ -52,8 +57,8 @@ func TestFirmwareLease(t *testing.T) {
 			agent := startMCP(t, g.data)
 			begun := time.Now()
 			agent.call("relays__gpio_write", map[string]any{"pin": 4, "value": true})
-			if !board.Pin("D4") {
-				t.Fatal("the relay is off")
+			if !wasHigh(board, "D4") { // its lease may be over already
+				t.Fatal("the relay was not on")
 			}
 			end(agent)
 			wait.For(t, "the relay is off", func() bool { return !board.Pin("D4") })
@@ -69,7 +74,7 @@ func TestFirmwareLease(t *testing.T) {
 	}
 	t.Run("stop", func(t *testing.T) {
 		board := uno.Start(t, uno.Options{Sketch: "relay", Link: filepath.Join(t.TempDir(), "uno")})
-		g := startGateway(t, nil, onSerial("relays", board, 0), withOverlay(t, exampleOverlay(t, "relay")))
+		g := startGateway(t, nil, onSerial("relays", board, 0), withOverlay(t, exampleOverlay(t, "relay", "for: 10s", "for: 10m")))
 		g.online("relays")
 		agent := startMCP(t, g.data)
 		for _, pin := range []int{4, 7} {
@@ -207,7 +212,8 @@ func TestFirstFirmware(t *testing.T) {
 			break
 		}
 	}
-	if want := untimed(checked[1]); report != want {
+	findings := regexp.MustCompile(`\bmcpu\.[a-z-]+`).FindAllString(report, -1)
+	if want := untimed(checked[1]); report != want && (figure.Measuring() || !isTiming(findings...)) {
 		t.Errorf("the page shows\n%sand the check prints\n%s", want, report)
 	}
 	background(part("```sh\n(ferrule up [^\n]*)\n```")[0])
@@ -319,18 +325,25 @@ func untimed(report string) string {
 // emulator measures samples by the clock of the chip.
 var timing = []string{"mcpu.sampling-interval", "mcpu.slow-answers", "mcpu.slow-call", "mcpu.slow-line", "mcpu.slow-poll", "mcpu.slow-start"}
 
-var fullScore = flag.Bool("full-score", false, "TestFirmwareCheck needs the full score, on a quiet machine")
+// isTiming reports whether there are findings, and all of them are about times.
+func isTiming(findings ...string) bool {
+	return len(findings) > 0 && !slices.ContainsFunc(findings, func(id string) bool { return !slices.Contains(timing, id) })
+}
 
 // firmwareBoot is how long a board takes to boot when its port is opened.
 const firmwareBoot = 500 * time.Millisecond
 
-// checkFirmware runs `ferrule check` until the score is full, at most three times. If the
-// emulated chip cannot keep up on a busy machine, findings about times are only logged, unless
-// the flag -full-score is set.
+// checkFirmware runs `ferrule check`. Findings about times are those of a busy machine, which
+// emulates the chip too slowly, so they are only logged. In .ci/measure the score must be full,
+// at the third time at last.
 func checkFirmware(t *testing.T, board *uno.Board, target string, args ...string) devicecheck.Report {
 	t.Helper()
 	var report devicecheck.Report
-	for range 3 {
+	tries := 1
+	if figure.Measuring() {
+		tries = 3
+	}
+	for range tries {
 		begun, cycles, resets := time.Now(), board.Cycle(), board.Resets()
 		out, err := exec.Command("ferrule", append([]string{"check", target, "--json"}, args...)...).Output()
 		report = devicecheck.Report{}
@@ -338,14 +351,14 @@ func checkFirmware(t *testing.T, board *uno.Board, target string, args ...string
 			t.Fatalf("ferrule check: %v, %v\n%s", err, failed, out)
 		}
 		if report.Score == 100 && err == nil {
-			return report
+			break
 		}
 		booted := time.Duration(board.Resets()-resets) * firmwareBoot // the chip does not run then
 		pace := float64(board.Cycle()-cycles) / 16e6 / (time.Since(begun) - booted).Seconds()
 		t.Logf("score %d with the chip at %.0f %% of its speed", report.Score, 100*pace)
 		for _, f := range report.Findings {
 			t.Logf("%s: %s", f.ID, f.Detail)
-			if pace > 0.95 || !slices.Contains(timing, f.ID) {
+			if !isTiming(f.ID) {
 				t.Errorf("%s has a %s: %s", report.Device, f.Severity, f.Title)
 			}
 		}
@@ -353,9 +366,7 @@ func checkFirmware(t *testing.T, board *uno.Board, target string, args ...string
 			return report
 		}
 	}
-	if *fullScore {
-		t.Errorf("%s has the score %d, want 100", report.Device, report.Score)
-	}
+	figure.AtMost(t, "points that "+report.Device+" lacks", 100-report.Score, 0)
 	return report
 }
 
@@ -373,8 +384,8 @@ func tutorialSketch(t *testing.T) string {
 	return string(found[1])
 }
 
-// TestFirmwareCheck: each example has the full score, and no output changes unless it is
-// asked for. The mistake that the tutorial names is found.
+// TestFirmwareCheck: each example has the full score, except for times in the gate, and no
+// output changes unless it is asked for. The mistake that the tutorial names is found.
 func TestFirmwareCheck(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -385,7 +396,7 @@ func TestFirmwareCheck(t *testing.T) {
 			report := checkFirmware(t, board, board.Path())
 			t.Logf("%s: score %d in %.0f s", report.Device, report.Score, report.Took)
 			for _, pin := range pins {
-				if slices.ContainsFunc(board.Edges(pin), func(e uno.Edge) bool { return e.High }) {
+				if wasHigh(board, pin) {
 					t.Errorf("output %s was set", pin)
 				}
 			}
@@ -394,7 +405,7 @@ func TestFirmwareCheck(t *testing.T) {
 			}
 			checkFirmware(t, board, board.Path(), "--actuate")
 			for _, pin := range pins {
-				if !slices.ContainsFunc(board.Edges(pin), func(e uno.Edge) bool { return e.High }) || board.Pin(pin) {
+				if !wasHigh(board, pin) || board.Pin(pin) {
 					t.Errorf("output %s was not set, or is on", pin)
 				}
 			}
