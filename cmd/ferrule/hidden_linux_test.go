@@ -16,6 +16,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/gateway"
 	"github.com/ferrulehq/ferrule/internal/local/control"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/internal/testenv/figure"
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
@@ -99,7 +100,7 @@ func (l *looker) sees(unlock, lamp bool) {
 
 // TestHiddenFromAgents checks that what an agent may not use is absent from its lists and
 // searches and present for another, in all shapes of the list, and that a reload of the
-// policy reaches connected agents within two seconds.
+// policy reaches connected agents.
 func TestHiddenFromAgents(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
@@ -158,6 +159,7 @@ func TestHiddenFromAgents(t *testing.T) {
 				t.Fatal(err)
 			}
 			reloaded := time.Now()
+			var slowest time.Duration
 			for _, l := range guests {
 				if shape == catalog.Search && strings.Contains(l.name, "stdio") { // its list stays the same
 					wait.For(t, l.name+" does not see the lamp", func() bool { return !strings.Contains(l.text(), "devices/lamp") })
@@ -165,13 +167,12 @@ func TestHiddenFromAgents(t *testing.T) {
 				}
 				select {
 				case at := <-l.changed:
-					if took := at.Sub(reloaded); took > promptly(2*time.Second) {
-						t.Errorf("%s was told after %v", l.name, took)
-					}
-				case <-time.After(ample):
+					slowest = max(slowest, at.Sub(reloaded))
+				case <-time.After(wait.Ample):
 					t.Errorf("%s was not told", l.name)
 				}
 			}
+			figure.AtMost(t, "time until all agents are told of a reload", slowest, 2*time.Second)
 			for _, l := range guests {
 				l.sees(true, false)
 			}

@@ -140,15 +140,6 @@ func TestHostileSQL(t *testing.T) {
 	})
 }
 
-// promptly returns how long something may take. With the race detector, tests run beside
-// many others, and it only has to happen; .ci/run measures the times without it, alone.
-func promptly(limit time.Duration) time.Duration {
-	if raceDetector() {
-		return max(limit, ample)
-	}
-	return limit
-}
-
 // raceDetector reports whether the race detector is on, which needs more memory.
 func raceDetector() bool {
 	info, ok := debug.ReadBuildInfo()

@@ -11,12 +11,13 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/figure"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestPeopleOnNodes lets a person in on three nodes, who approves on one of them a call on
-// another. When the person is removed on the third, all sessions end within a second.
+// another. When the person is removed on the third, all sessions end.
 func TestPeopleOnNodes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
@@ -72,9 +73,7 @@ func TestPeopleOnNodes(t *testing.T) {
 	for _, n := range nodes {
 		wait.For(t, "the session has ended", func() bool { return len(n.People.List()) == 0 })
 	}
-	if took := time.Since(began); took > promptly(time.Second) {
-		t.Errorf("the last session ended after %v", took)
-	}
+	figure.AtMost(t, "time until all sessions of a removed person have ended", time.Since(began), time.Second)
 	for _, p := range all {
 		if _, page := p.open("/approvals", nil); !strings.Contains(page, "Log in to Ferrule") {
 			t.Error(page)

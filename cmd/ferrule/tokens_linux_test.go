@@ -22,6 +22,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/guard/tokens"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/figure"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
@@ -68,8 +69,8 @@ func (c *tokenCaller) state() (good int, last time.Time, failure error) {
 }
 
 // TestRevoked rotates and revokes a token that agents use on three nodes. Rotating loses no
-// call. After the token is revoked on one node, streams end and calls fail within a second
-// on all, and a node that starts later knows it too.
+// call. After the token is revoked on one node, streams end and calls fail on all, and a node
+// that starts later knows it too.
 func TestRevoked(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
@@ -166,7 +167,7 @@ func TestRevoked(t *testing.T) {
 	for _, c := range callers {
 		select {
 		case <-c.stream:
-		case <-time.After(30 * time.Second):
+		case <-time.After(wait.Ample):
 			t.Fatal("a stream of a secret that was replaced twice is open")
 		}
 		agent := *c.agent
@@ -191,7 +192,7 @@ func TestRevoked(t *testing.T) {
 		var ended time.Time
 		select {
 		case ended = <-c.stream:
-		case <-time.After(30 * time.Second):
+		case <-time.After(wait.Ample):
 			t.Fatal("a stream of a revoked token is open")
 		}
 		wait.For(t, "calls are refused", func() bool { _, _, failure := c.state(); return failure != nil })
@@ -201,10 +202,7 @@ func TestRevoked(t *testing.T) {
 		}
 		slowest = max(slowest, ended.Sub(began), last.Sub(began))
 	}
-	t.Logf("the last stream ended, or the last call was accepted, %v after the token was revoked", slowest)
-	if slowest > promptly(time.Second) {
-		t.Errorf("it took %v until the token was revoked everywhere", slowest)
-	}
+	figure.AtMost(t, "time until a revoked token is refused everywhere", slowest, time.Second)
 	cancel()
 
 	late := node("d", nil)

@@ -14,6 +14,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/measure/waits"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/figure"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
@@ -42,8 +43,7 @@ type waited struct {
 	err error
 }
 
-// TestWaitUno waits for the light at an emulated Uno, over HTTP and stdio. The hit is reported
-// within a second of the sample that the board took.
+// TestWaitUno waits for the light at an emulated Uno, over HTTP and stdio.
 func TestWaitUno(t *testing.T) {
 	const dark, bright = 1000, 4500 // millivolts
 	board := uno.Start(t, uno.Options{})
@@ -70,11 +70,12 @@ polls:
 		}
 		return l
 	}
+	var slowest, earliest, slowestMet time.Duration
 	agents := []*testAgent{dialAgent(t, g, modern, "/mcp"), dialAgent(t, g, legacy, "/mcp"), pipeAgent(t, g, modern)}
 	for _, a := range agents {
 		board.ADC(0, dark)
 		wait.For(t, "it is dark", func() bool { l := latest(); return !l.Time.IsZero() && l.Value < 300 })
-		results := a.waitLater(`{"conditions":[{"device":"uno","signal":"light","above":700}],"deadline":"1m"}`)
+		results := a.waitLater(`{"conditions":[{"device":"uno","signal":"light","above":700}],"deadline":"2m"}`)
 		wait.For(t, "the call waits", func() bool { return g.Conditions.Len() == 1 })
 		asked := time.Now()
 		wait.For(t, "it is measured in the dark", func() bool { return latest().Time.After(asked) })
@@ -89,12 +90,7 @@ polls:
 		}
 		delay := w.at.Sub(w.Hits[0].Time)
 		t.Logf("%s: switched, %v later the sample, %v later the result", a.name, w.Hits[0].Time.Sub(switched), delay)
-		if delay > promptly(time.Second) {
-			t.Errorf("%s: told %v after the sample", a.name, delay)
-		}
-		if early := switched.Sub(w.Hits[0].Time); early > promptly(time.Second) {
-			t.Errorf("%s: met %v before the light went on", a.name, early)
-		}
+		slowest, earliest = max(slowest, delay), max(earliest, switched.Sub(w.Hits[0].Time))
 		if g.Conditions.Len() != 0 {
 			t.Errorf("%s: %d conditions are left", a.name, g.Conditions.Len())
 		}
@@ -103,9 +99,7 @@ polls:
 		if w = <-a.waitLater(`{"conditions":[{"device":"uno","signal":"light","above":700}]}`); w.err != nil || !w.Met || w.Hits[0].Time.After(w.at) {
 			t.Errorf("%s: %+v", a.name, w)
 		}
-		if took := w.at.Sub(begin); took > promptly(2*time.Second) {
-			t.Errorf("%s: what is true already took %v", a.name, took)
-		}
+		slowestMet = max(slowestMet, w.at.Sub(begin))
 		// The hold begins with the present value, which was measured before the call.
 		seen := w.Hits[0].Time
 		if w = <-a.waitLater(`{"conditions":[{"device":"un*","signal":"light","above":700,"for":"1s"}]}`); w.err != nil || !w.Met || w.Hits[0].Time.Sub(seen) < time.Second {
@@ -127,15 +121,24 @@ polls:
 			}
 		}
 	}
+	figure.AtMost(t, "time from a sample to the result", slowest, time.Second)
+	figure.AtMost(t, "time by which a hit is early", earliest, time.Second)
+	figure.AtMost(t, "time until a wait for what holds already ends", slowestMet, 2*time.Second)
+
 	// The board is unplugged: an event, and a time in which nothing is seen.
 	gone := agents[0].waitLater(`{"conditions":[{"device":"uno","event":"gone"}]}`)
 	blind := agents[1].waitLater(`{"conditions":[{"device":"uno","signal":"light","below":300}],"deadline":"4s"}`)
-	wait.For(t, "both wait", func() bool { return g.Conditions.Len() == 2 })
+	wait.For(t, "both wait", func() bool { return g.Conditions.Len() == 2 || len(blind) == 1 })
 	board.Close()
-	if w := <-gone; w.err != nil || !w.Met || w.Hits[0].Event == nil || w.Hits[0].Event.Type != ferrule.Gone {
+	w := <-gone
+	if w.err != nil || !w.Met || w.Hits[0].Event == nil || w.Hits[0].Event.Type != ferrule.Gone {
 		t.Errorf("%+v", w)
 	}
-	if w := <-blind; w.err != nil || w.Met || len(w.Missed) == 0 || w.Missed[0].Device != "uno" {
+	away := w.Hits[0].Time
+	if w = <-blind; w.at.Before(away) { // a busy machine was slower than its deadline
+		w = <-agents[1].waitLater(`{"conditions":[{"device":"uno","signal":"light","below":300}],"deadline":"1s"}`)
+	}
+	if w.err != nil || w.Met || len(w.Missed) == 0 || w.Missed[0].Device != "uno" {
 		t.Errorf("%+v", w)
 	}
 }
@@ -190,6 +193,7 @@ polls:
 		}
 	}
 	agent := dialAgent(t, a, modern, "/mcp")
+	var slowest time.Duration
 	for device, at := range map[string]*testGateway{"robot": b, "rob*": a} {
 		for _, hold := range []string{"", `,"for":"1s"`} {
 			set(false)
@@ -204,13 +208,10 @@ polls:
 			if w.err != nil || !w.Met || w.Hits[0].Device != "robot" || w.Hits[0].Time.Before(switched) {
 				t.Fatalf("%s%s: %+v", device, hold, w)
 			}
-			delay := w.at.Sub(w.Hits[0].Time)
-			t.Logf("%s%s: told %v after the hit", device, hold, delay)
-			if delay > promptly(time.Second) {
-				t.Errorf("%s%s: told %v after the hit", device, hold, delay)
-			}
+			slowest = max(slowest, w.at.Sub(w.Hits[0].Time))
 		}
 	}
+	figure.AtMost(t, "time from a hit to the result", slowest, time.Second)
 	// A caller that leaves ends the wait at the other node.
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -16,6 +16,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/journal"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/figure"
 )
 
 // guesser sends wrong tokens, each on a connection of its own.
@@ -159,9 +160,7 @@ func TestWrongTokens(t *testing.T) {
 // calls take at most 1.2 times as long as without, and memory stays flat. Windows with and
 // without the flood take turns, because the machine is not equally fast all the time.
 func TestWrongTokenFlood(t *testing.T) {
-	if testing.Short() || raceDetector() {
-		t.Skip("measures")
-	}
+	figure.Only(t)
 	const perSecond, rounds, window, limit = 200, 3, 450 * time.Millisecond, 1.2
 	g, agent := startFlooded(t)
 	guesses := &guesser{gateway: g.Addr()}
@@ -206,12 +205,8 @@ func TestWrongTokenFlood(t *testing.T) {
 			break
 		}
 	}
-	if best > limit {
-		t.Errorf("calls take %.2f times as long during the flood, want at most %v", best, limit)
-	}
-	if after := heap(); after > before+4<<20 {
-		t.Errorf("the heap grew from %d to %d bytes", before, after)
-	}
+	figure.AtMost(t, "time of a call during the flood, as a ratio", best, limit)
+	figure.AtMost(t, "bytes of the heap after the flood", heap(), before+4<<20)
 	sent := int(guesses.sent.Load())
 	g.stop()
 	records, attempts := g.accessRecords()
