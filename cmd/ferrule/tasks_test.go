@@ -63,7 +63,7 @@ func requestTask(ctx context.Context, listen, method, name string, params, ask m
 	} {
 		req.Header.Set(key, value)
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: wait.Ample}
 	resp, err := client.Do(req)
 	if err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func tasker() {
 		os.Exit(1)
 	}
 	listen, tool, args, id := os.Args[1], os.Args[2], os.Args[3], strings.Join(os.Args[4:], "")
-	for end := time.Now().Add(time.Minute); id == ""; time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(wait.Ample); id == ""; time.Sleep(100 * time.Millisecond) {
 		result, err := requestTask(context.Background(), listen, "tools/call", tool, map[string]any{"name": tool, "arguments": json.RawMessage(args)}, nil)
 		failed, _ := result["isError"].(bool)
 		switch {
@@ -195,24 +195,28 @@ func TestApprovalAsTask(t *testing.T) {
 // in time, is completed with an error, and does not run.
 func TestApprovalPageAsTask(t *testing.T) {
 	boards := startSim(t, sim.Config{})
-	g := startGateway(t, map[string]string{"robot": boards.Addrs()[0]}, unmeasured, withOverlay(t, "match: {device: robot}\ntools: {pulse: {effect: endangers, task: slow}}\n"), func(c *config.Config) {
-		c.Approvals.AskAgentsUser, c.Approvals.Wait = []string{"local/tasks"}, config.Interval(3*time.Second)
-	})
-	g.online("robot")
-	wait.For(t, "the store of tasks", func() bool {
-		_, err := g.Tasks.Get(t.Context(), ferrule.Principal{}, rand.Text())
-		return err != nil && strings.Contains(err.Error(), "unknown task")
-	})
-	agent := taskAgent{t, g.url("/mcp"), map[string]any{"form": map[string]any{}, "url": map[string]any{}}}
+	start := func(limit time.Duration) (*testGateway, taskAgent) {
+		g := startGateway(t, map[string]string{"robot": boards.Addrs()[0]}, unmeasured, withOverlay(t, "match: {device: robot}\ntools: {pulse: {effect: endangers, task: slow}}\n"), func(c *config.Config) {
+			c.Approvals.AskAgentsUser, c.Approvals.Wait = []string{"local/tasks"}, config.Interval(limit)
+		})
+		g.online("robot")
+		wait.For(t, "the store of tasks", func() bool {
+			_, err := g.Tasks.Get(t.Context(), ferrule.Principal{}, rand.Text())
+			return err != nil && strings.Contains(err.Error(), "unknown task")
+		})
+		return g, taskAgent{t, g.url("/mcp"), map[string]any{"form": map[string]any{}, "url": map[string]any{}}}
+	}
 	for _, c := range []struct {
 		token, action string
 		allow         bool // by a person, on the page
 		want          string
+		wait          time.Duration
 	}{
-		{"page allowed", "accept", true, ""},
-		{"page opened", "accept", false, "nobody approved it"},
-		{"page declined", "decline", false, "denied by the user of agent:local/tasks"},
+		{"page allowed", "accept", true, "", wait.Ample},
+		{"page opened", "accept", false, "nobody approved it", 8 * time.Second},
+		{"page declined", "decline", false, "denied by the user of agent:local/tasks", wait.Ample},
 	} {
+		g, agent := start(c.wait)
 		id := agent.begin("robot__pulse", map[string]any{"token": c.token})
 		task, _ := agent.until(id, "input_required")
 		answers := make(map[string]any)
@@ -242,5 +246,6 @@ func TestApprovalPageAsTask(t *testing.T) {
 			c.want != "" && (!strings.Contains(text, `"isError":true`) || !strings.Contains(text, c.want) || !strings.Contains(text, "Nothing was sent.") || runs != 0) {
 			t.Errorf("%s: %d runs, %s", c.token, runs, text)
 		}
+		g.stop()
 	}
 }
