@@ -106,7 +106,7 @@ func TestApprovalOfAgents(t *testing.T) {
 					if !strings.HasPrefix(p.Message, "waiting for approval by a person, ") {
 						t.Errorf("progress %q", p.Message)
 					}
-				case <-time.After(30 * time.Second):
+				case <-time.After(wait.Ample):
 					t.Fatal("no progress")
 				}
 				if boards.Boards[0].Runs()[token] != 0 {

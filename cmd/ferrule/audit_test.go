@@ -326,7 +326,7 @@ func (c *audited) follow(args ...string) *follower {
 			if code != 0 {
 				c.t.Errorf("interrupting it exits with %d", code)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(wait.Ample):
 			c.t.Error("it does not end")
 		}
 	})
@@ -347,7 +347,7 @@ func (f *follower) sees(want ...string) {
 		select {
 		case line := <-f.lines:
 			got = append(got, callsIn(f.t, line)...)
-		case <-time.After(20 * time.Second):
+		case <-time.After(wait.Ample):
 			f.t.Fatalf("saw %q; want %q", got, want)
 		}
 	}

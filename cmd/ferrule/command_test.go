@@ -12,6 +12,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // commandLine is a command line with its own data directory and configuration. Commands
@@ -84,7 +85,7 @@ func (c commandLine) device(which string) (d builtin.DescribedDevice) {
 // until waits until a device is in a state, and returns it.
 func (c commandLine) until(which string, state ferrule.State) (d builtin.DescribedDevice) {
 	c.t.Helper()
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(wait.Ample); ; time.Sleep(20 * time.Millisecond) {
 		if d = c.device(which); d.State == string(state) {
 			return d
 		} else if time.Now().After(end) {

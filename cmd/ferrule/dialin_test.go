@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -176,7 +177,7 @@ func TestToyOverWebSocket(t *testing.T) {
 	toy := newToy(t, 1, "ws")
 	conn := toy.connect(toy.checkIn(g))
 	agent := agentOf(t, g)
-	frames := 0
+	var frames atomic.Int64
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var wg sync.WaitGroup
@@ -186,25 +187,23 @@ func TestToyOverWebSocket(t *testing.T) {
 		for ctx.Err() == nil {
 			<-tick.C
 			if err := conn.Send(ctx, xiaozhi.Message{Binary: true, Data: bytes.Repeat([]byte{7}, 160)}); err != nil {
-				t.Errorf("after %d frames: %v", frames, err)
+				t.Errorf("after %d frames: %v", frames.Load(), err)
 				return
 			}
-			frames++
+			frames.Add(1)
 		}
 	})
-	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
+	wait.For(t, "there was much sound", func() bool {
 		for _, volume := range []int{10, 90} {
 			agent.setVolume(volume)
 			if got := agent.volume(); got != volume {
 				t.Fatalf("the volume is %d, want %d", got, volume)
 			}
 		}
-	}
+		return frames.Load() >= 20
+	})
 	cancel()
 	wg.Wait()
-	if frames < 20 {
-		t.Errorf("only %d frames of sound were sent", frames)
-	}
 }
 
 // TestToyAfterRestart checks that a toy reconnects to a restarted gateway with its old
@@ -276,7 +275,7 @@ func refusedToy(t *testing.T, g *testGateway, toy *testToy, s xiaozhi.Settings) 
 		conn.Close()
 		t.Error("it was let in")
 	}
-	if _, err := g.call(toyID, "self.get_device_status", `{}`, 5*time.Second); err != nil {
+	if _, err := g.call(toyID, "self.get_device_status", `{}`, wait.Ample); err != nil {
 		t.Errorf("the toy that was there: %v", err)
 	}
 }
@@ -417,14 +416,14 @@ func TestNewestWins(t *testing.T) {
 			toy.connect(settings)
 			select {
 			case <-old.over:
-			case <-time.After(5 * time.Second):
+			case <-time.After(wait.Ample):
 				t.Fatal("the old connection still stands")
 			}
 			wait.For(t, "it has reconnected", func() bool {
 				dev := g.device(toyID)
 				return dev.State == ferrule.StateOnline && dev.Since.After(since)
 			})
-			if _, err := g.call(toyID, "self.dog.pulse", `{"token":"once"}`, 5*time.Second); err != nil || toy.Runs()["once"] != 1 {
+			if _, err := g.call(toyID, "self.dog.pulse", `{"token":"once"}`, wait.Ample); err != nil || toy.Runs()["once"] != 1 {
 				t.Errorf("%v, %v", err, toy.Runs())
 			}
 		})
@@ -491,7 +490,7 @@ func TestActivationInPlace(t *testing.T) {
 	g.adopt(next.checkIn(g).Code)
 	select {
 	case <-old.over:
-	case <-time.After(5 * time.Second):
+	case <-time.After(wait.Ample):
 		t.Fatal("the toy of before is still there")
 	}
 	next.connect(next.checkIn(g))
@@ -512,16 +511,16 @@ func TestDialInFlood(t *testing.T) {
 			defer conn.Close()
 			conns = append(conns, conn)
 		}
-		open := 0
-		for _, conn := range conns {
-			conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
-			if _, err := conn.Read(make([]byte, 1)); err != io.EOF && !isReset(err) {
-				open++
+		wait.For(t, "one host has at most 8 connections to "+at.String(), func() bool {
+			open := 0
+			for _, conn := range conns {
+				conn.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+				if _, err := conn.Read(make([]byte, 1)); err != io.EOF && !isReset(err) {
+					open++
+				}
 			}
-		}
-		if open > 8 {
-			t.Errorf("%d connections of one host stand at %s", open, at)
-		}
+			return open <= 8
+		})
 	}
 	toy := newToy(t, 1, "mqtt")
 	toy.Dial = (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 9, 9, 9)}}).DialContext
@@ -536,7 +535,7 @@ func TestDialInRequests(t *testing.T) {
 	toy := newToy(t, 1, "mqtt")
 	toy.Dial = (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 9, 9, 9)}}).DialContext
 	code := toy.checkIn(g).Code
-	answered := 0
+	answered, start := 0, time.Now()
 	for i := range 1000 {
 		body := fmt.Sprintf(`{"mac_address":"02:00:00:01:%02x:%02x","uuid":"flood"}`, i/256, i%256)
 		resp, err := http.Post(g.DialIn.URL(), "application/json", strings.NewReader(body))
@@ -547,8 +546,8 @@ func TestDialInRequests(t *testing.T) {
 		resp.Body.Close()
 		answered++
 	}
-	if answered > 400 {
-		t.Errorf("%d requests of one host were answered", answered)
+	if limit := 400 + int(256*time.Since(start).Minutes()); answered > limit { // it may send 256 at once, and then 256 a minute
+		t.Errorf("%d requests of one host were answered, limit is %d", answered, limit)
 	}
 	g.adopt(code)
 	toy.connect(toy.checkIn(g))

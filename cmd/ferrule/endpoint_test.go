@@ -86,7 +86,7 @@ func (b *testBroker) connect() *voiceAgent {
 	select {
 	case a.conn = <-b.conns:
 		b.t.Cleanup(func() { a.conn.Close() })
-	case <-time.After(30 * time.Second):
+	case <-time.After(wait.Ample):
 		b.t.Fatal("no gateway has dialled")
 	}
 	a.ask("initialize", `{"protocolVersion":"2024-11-05","capabilities":{},"clientInfo":{"name":"xz-mcp-broker","version":"0.0.1"}}`, &struct{}{})
@@ -114,7 +114,7 @@ func (a *voiceAgent) begin(method, params string) string {
 func (a *voiceAgent) hear(id string) (result, failure json.RawMessage) {
 	a.t.Helper()
 	for {
-		a.conn.SetReadDeadline(time.Now().Add(30 * time.Second))
+		a.conn.SetReadDeadline(time.Now().Add(wait.Ample))
 		frame, err := ws.ReadFrame(a.conn)
 		if err != nil {
 			a.t.Fatal(err)

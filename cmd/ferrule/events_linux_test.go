@@ -44,7 +44,7 @@ func TestEventsOfNodes(t *testing.T) {
 		}
 	}
 	wait.For(t, "people at the other node see it", func() bool { return people.sees("toy", ferrule.Notified) })
-	msg, err := subject.NextMsg(10 * time.Second)
+	msg, err := subject.NextMsg(wait.Ample)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,9 +10,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestExhaustedPort: a program that opens connections and does not use them locks nobody
@@ -38,7 +38,7 @@ func TestExhaustedPort(t *testing.T) {
 		defer conn.Close()
 		fmt.Fprintf(conn, "GET /healthz HTTP/1.1\r\nHost: %s\r\n\r\n", at.Host) // needs no token, and keeps the connection
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 	defer cancel()
 	if out, err := exec.CommandContext(ctx, "ferrule", "devices", "--data", p.data).CombinedOutput(); err != nil || !strings.Contains(string(out), "robot") {
 		t.Errorf("a command: %v\n%s", err, out)

@@ -99,7 +99,7 @@ func (l *followedLamp) hears(g *testGateway, a *testAgent) {
 	for len(a.updates) > 0 {
 		<-a.updates
 	}
-	for end := time.Now().Add(ample); ; {
+	for end := time.Now().Add(wait.Ample); ; {
 		if _, err := g.call("lamp", "switch", `{"on":true}`, ample); err != nil {
 			l.t.Fatal(err)
 		}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -93,7 +92,7 @@ func TestForgedOnNATS(t *testing.T) {
 	}
 	call := &ferrule.Call{
 		ID: "skipped", Principal: ferrule.Principal{Role: ferrule.Agent, Name: "test"}, Device: "robot", Tool: "gpio_write",
-		Args: json.RawMessage(`{"pin":99,"value":true}`), Timeout: ferrule.Duration(time.Second), Target: target,
+		Args: json.RawMessage(`{"pin":99,"value":true}`), Timeout: ferrule.Duration(wait.Ample), Target: target,
 	}
 	call.Target.Tool = target.Manifest.Tool("gpio_write")
 	if _, err := target.Handler(t.Context(), call); ferrule.AsError(err).Code != ferrule.Invalid || !strings.Contains(err.Error(), "pin") {

@@ -107,7 +107,7 @@ func TestGuardGuide(t *testing.T) {
 		if err != nil {
 			t.Errorf("the door: %v", err)
 		}
-	case <-time.After(ample):
+	case <-time.After(wait.Ample):
 		t.Fatal("the approved call did not end")
 	}
 	if out, err := exec.Command("ferrule", "call", "door", "gpio_read", "pin=2").Output(); err != nil || !strings.Contains(string(out), "true") {

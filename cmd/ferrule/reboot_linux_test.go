@@ -150,7 +150,7 @@ func rebootUnderLoad(t *testing.T, at *gate) {
 // and lacks another.
 func (a *testAgent) relists(has, lacks string) {
 	a.t.Helper()
-	late := time.After(ample)
+	late := time.After(wait.Ample)
 	for {
 		select {
 		case <-a.tools:

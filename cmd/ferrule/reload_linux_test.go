@@ -86,7 +86,7 @@ func (r *reloadable) start(flags ...string) *reloadable {
 	case r.url = <-up:
 	case err := <-r.gone:
 		t.Fatalf("it ended: %v\n%s", err, r.logged())
-	case <-time.After(30 * time.Second):
+	case <-time.After(wait.Ample):
 		t.Fatalf("it does not start: %s", r.logged())
 	}
 	return r
@@ -197,7 +197,7 @@ auth:
 		}
 		select {
 		case <-streams[i].ended:
-		case <-time.After(10 * time.Second):
+		case <-time.After(wait.Ample):
 			t.Errorf("%s: the stream of the old token is still open", streams[i].version)
 		}
 		agent.client = withToken(fresh) // its session continues
@@ -358,7 +358,7 @@ func TestReloadOpenLoopback(t *testing.T) {
 	r.want(0, "agents.open_loopback: false\n", "reload")
 	select {
 	case <-ended:
-	case <-time.After(30 * time.Second):
+	case <-time.After(wait.Ample):
 		t.Error("the stream of a caller without a token is still open")
 	}
 	for range 2 {
@@ -374,7 +374,7 @@ func TestReloadOpenLoopback(t *testing.T) {
 // the kernel says so with SIGHUP.
 func TestTerminalClosed(t *testing.T) {
 	newCommandLine(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 	defer cancel()
 	// script gives the gateway a terminal of its own, which is closed with it.
 	cmd := exec.CommandContext(ctx, "script", "-qfc", "stty rows 24 columns 80; echo process $$; exec ferrule up", "/dev/null")

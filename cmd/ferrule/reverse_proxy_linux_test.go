@@ -203,7 +203,7 @@ func TestReverseProxies(t *testing.T) {
 				if err := g.Requests.Add(t.Context(), []control.DeviceRequest{request}); err != nil {
 					t.Fatal(err)
 				}
-				timeout := time.AfterFunc(20*time.Second, func() { stream.Body.Close() })
+				timeout := time.AfterFunc(wait.Ample, func() { stream.Body.Close() })
 				var seen strings.Builder
 				for b := make([]byte, 4096); !strings.Contains(seen.String(), "tools/list_changed"); {
 					n, err := stream.Body.Read(b)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 func TestMain(m *testing.M) {
@@ -63,7 +65,7 @@ func until(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: until REGEXP COMMAND…")
 	}
 	re := regexp.MustCompile(args[0])
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(wait.Ample); ; time.Sleep(20 * time.Millisecond) {
 		ts.Exec(args[1], args[2:]...) // a failure is also not a match
 		if out := ts.ReadFile("stdout"); re.MatchString(out) {
 			return
