@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
@@ -48,7 +49,7 @@ func TestHooks(t *testing.T) {
 	defer service.Close()
 	g := startGateway(t, nil, func(c *config.Config) {
 		c.Hooks = []config.Hook{
-			{Name: "guard", Exec: []string{script}, Effects: []string{"changes", "endangers"}},
+			{Name: "guard", Exec: []string{script}, Effects: []string{"changes", "endangers"}, Timeout: config.Interval(30 * time.Second)},
 			{Name: "audit", URL: service.URL, Token: "0123456789abcdef", When: []string{"after"}},
 		}
 	})

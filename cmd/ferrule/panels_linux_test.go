@@ -145,7 +145,7 @@ func TestPanelHistory(t *testing.T) {
 	}
 	measured := func(gaps int) func() bool {
 		return func() bool {
-			out, err := agent.CallTool(t.Context(), &mcp.CallToolParams{Name: "gateway__history", Arguments: map[string]any{"device": "robot", "signals": []string{"temperature"}, "since": "60s"}})
+			out, err := agent.CallTool(t.Context(), &mcp.CallToolParams{Name: "gateway__history", Arguments: map[string]any{"device": "robot", "signals": []string{"temperature"}, "since": "3m"}})
 			if err != nil || out.IsError {
 				return false
 			}
@@ -166,7 +166,7 @@ func TestPanelHistory(t *testing.T) {
 	})
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
-			h.Open(apps.Shown{Tool: "gateway__history", Args: map[string]any{"device": "robot", "signals": []string{"temperature"}, "since": "60s"}, Version: version, Theme: "light"})
+			h.Open(apps.Shown{Tool: "gateway__history", Args: map[string]any{"device": "robot", "signals": []string{"temperature"}, "since": "3m"}, Version: version, Theme: "light"})
 			h.WaitFor("the curve is drawn", func() bool { return len(h.Find(".chart .ln", "")) > 0 })
 			if lines, gaps := len(h.Find(".chart .ln", "")), len(h.Find(".chart .gp", "")); lines < 2 || gaps < 1 {
 				t.Errorf("the curve has %d parts and %d gaps", lines, gaps)
