@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // board is a server like those on microcontrollers: it serves one connection at a
@@ -55,7 +57,7 @@ func (b *board) start() *board {
 }
 
 func (b *board) serve(conn net.Conn) {
-	conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	conn.SetReadDeadline(time.Now().Add(wait.Ample))
 	r, err := http.ReadRequest(bufio.NewReader(conn))
 	if err != nil {
 		b.silent.Add(1)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/device/transport/httpclient"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // speaker is a device that answers each request on a connection as it is told.
@@ -176,13 +177,13 @@ func idleNoise(t *testing.T, times int, speak func(t testing.TB, answer func(con
 				done <- struct{}{}
 				return true
 			})
-			_, url, client := open(t, httpclient.Device{URL: s.url}, patient)
+			link, url, client := open(t, httpclient.Device{URL: s.url}, patient)
 			for i := range times {
 				if _, answer, err := post(client, url, fmt.Sprint(i)); err != nil || answer != "{}" {
 					t.Fatalf("request %d: %q, %v", i, answer, err)
 				}
 				<-done
-				time.Sleep(20 * time.Millisecond) // until it has arrived here
+				wait.For(t, "it arrives here", func() bool { return !httpclient.Idle(link) })
 			}
 			if requests, conns := s.counts(); requests != times || conns != times {
 				t.Errorf("%d requests on %d connections", requests, conns)
@@ -261,6 +262,7 @@ func TestStopsReading(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
+	t.Parallel()     // it waits
 	b := newBoard(t) // it does not accept
 	_, url, client := open(t, httpclient.Device{URL: b.url})
 	_, _, err := post(client, url, strings.Repeat("x", 16<<20))
@@ -351,7 +353,7 @@ func TestCloseInStream(t *testing.T) {
 			if err == nil {
 				t.Errorf("%s: the reader got no error", name)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(wait.Ample):
 			t.Fatalf("%s: the reader still waits", name)
 		}
 	}

@@ -23,6 +23,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/device/transport/httpclient"
 	"github.com/ferrulehq/ferrule/internal/device/transport/websocket"
+	"github.com/ferrulehq/ferrule/internal/testenv/figure"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // sight returns the sighting of a device.
@@ -208,7 +210,7 @@ func TestWebSocket(t *testing.T) {
 	if err := link.Send(t.Context(), transport.Message{Data: []byte("{}")}); err != nil {
 		t.Fatal(err)
 	}
-	if m, err := link.Recv(within(t, 5*time.Second)); string(m.Data) != "Bearer secret: {}" || err != nil {
+	if m, err := link.Recv(within(t, wait.Ample)); string(m.Data) != "Bearer secret: {}" || err != nil {
 		t.Errorf("got %q, %v", m.Data, err)
 	}
 	if info := link.Info(); info.Address != s.Address || info.Transport != s.Transport {
@@ -255,8 +257,9 @@ func TestSingleSocket(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if took := time.Since(began); took > 4*time.Second || b.silent.Load() != 0 {
-		t.Errorf("20 posts took %v, and %d connections were silent", took, b.silent.Load())
+	figure.AtMost(t, "20 posts", time.Since(began), 4*time.Second)
+	if n := b.silent.Load(); n != 0 {
+		t.Errorf("%d connections were silent", n)
 	}
 	if b.conns.Load() != 21 || b.posts.Load() != 20 {
 		t.Errorf("%d connections, %d posts", b.conns.Load(), b.posts.Load())
@@ -323,6 +326,7 @@ func TestWaitsForItsTurn(t *testing.T) {
 // TestNeverAnswers: a board that does not answer in time, or only in part, is given
 // up. The error is not ErrUnsent: the request may have run.
 func TestNeverAnswers(t *testing.T) {
+	t.Parallel()     // it waits
 	b := newBoard(t) // it does not accept
 	_, url, client := open(t, httpclient.Device{URL: b.url}, func(c *httpclient.Config) { c.ResponseTimeout = time.Second })
 	_, _, err := post(client, url, "{}")
@@ -344,7 +348,7 @@ func TestNeverAnswers(t *testing.T) {
 		}
 		<-free
 	}()
-	_, url, client = open(t, httpclient.Device{URL: half.url}, func(c *httpclient.Config) { c.ResponseTimeout = time.Second })
+	_, url, client = open(t, httpclient.Device{URL: half.url}, func(c *httpclient.Config) { c.ResponseTimeout = 5 * time.Second })
 	_, got, err := post(client, url, "{}")
 	if got != "half" || err == nil || errors.Is(err, transport.ErrUnsent) || !strings.Contains(err.Error(), "incomplete: the device did not answer in time") {
 		t.Errorf("got %q, %v", got, err)
@@ -486,7 +490,7 @@ func TestQuestionInStream(t *testing.T) {
 	go server.Serve(ln)
 	t.Cleanup(func() { server.Close() })
 	_, url, client := open(t, httpclient.Device{URL: "http://" + ln.Addr().String()})
-	r, err := http.NewRequestWithContext(within(t, 5*time.Second), http.MethodPost, url, strings.NewReader("call"))
+	r, err := http.NewRequestWithContext(within(t, wait.Ample), http.MethodPost, url, strings.NewReader("call"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -575,7 +579,7 @@ func TestLink(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	far.SetReadDeadline(time.Now().Add(time.Second))
+	far.SetReadDeadline(time.Now().Add(wait.Ample))
 	if _, err := io.Copy(io.Discard, far); errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Error("a connection was open after Close")
 	}
@@ -585,9 +589,5 @@ func TestLink(t *testing.T) {
 			t.Errorf("got %v, want ErrClosed", err)
 		}
 	}
-	for deadline := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d goroutines, %d before", runtime.NumGoroutine(), before)
-		}
-	}
+	wait.For(t, "its goroutines end", func() bool { return runtime.NumGoroutine() <= before })
 }

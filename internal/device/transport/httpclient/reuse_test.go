@@ -16,6 +16,8 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/device/transport/httpclient"
+	"github.com/ferrulehq/ferrule/internal/testenv/figure"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // keeper is a device that keeps connections open.
@@ -60,17 +62,14 @@ func newKeeper(t *testing.T, answer http.HandlerFunc) *keeper {
 // until waits for a number of open connections.
 func (k *keeper) until(t *testing.T, open int) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		k.mu.Lock()
-		now := k.open
-		k.mu.Unlock()
-		if now == open {
-			return
-		}
-		if time.Now().After(end) {
-			t.Fatalf("%d connections are open, want %d", now, open)
-		}
-	}
+	wait.For(t, fmt.Sprintf("%d connections are open", open), func() bool { return k.count() == open })
+}
+
+// count returns the number of open connections.
+func (k *keeper) count() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.open
 }
 
 // inJSON responds at once.
@@ -88,9 +87,10 @@ func inStream(w http.ResponseWriter, _ *http.Request) {
 }
 
 // postOne posts, reads the first line of the response, cancels the request, and waits
-// for the rest to arrive.
-func postOne(t *testing.T, client *http.Client, url string, changes bool) {
+// until the connection is idle or closed.
+func (k *keeper) postOne(t *testing.T, link transport.Link, changes bool) {
 	t.Helper()
+	url, tripper := link.(transport.HTTP).HTTP()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader("{}"))
@@ -100,7 +100,7 @@ func postOne(t *testing.T, client *http.Client, url string, changes bool) {
 	if !changes {
 		req.Header["Idempotency-Key"] = nil
 	}
-	resp, err := client.Do(req)
+	resp, err := (&http.Client{Transport: tripper}).Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func postOne(t *testing.T, client *http.Client, url string, changes bool) {
 	}
 	resp.Body.Close()
 	cancel()
-	time.Sleep(20 * time.Millisecond)
+	wait.For(t, "the rest of the response arrives", func() bool { return httpclient.Idle(link) || k.count() == 0 })
 }
 
 // TestReuse: requests share a connection unless the device closes it.
@@ -131,15 +131,15 @@ func TestReuse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := newKeeper(t, test.answer)
-			link, url, client := open(t, httpclient.Device{URL: k.URL})
+			link, _, _ := open(t, httpclient.Device{URL: k.URL})
 			for i := range 30 {
-				postOne(t, client, url, i%3 == 0)
+				k.postOne(t, link, i%3 == 0)
 			}
 			k.mu.Lock()
 			connections, closing, requests := k.connections, k.closing, k.requests
 			k.mu.Unlock()
 			low, high := 30, 30
-			if test.shared { // if the last response was drained in time
+			if test.shared { // unless the next request came too late
 				low, high = 1, 5
 			}
 			if connections < low || connections > high || requests != 30 {
@@ -154,16 +154,14 @@ func TestReuse(t *testing.T) {
 	}
 }
 
-// TestIdleConnection: an idle connection is closed soon.
+// TestIdleConnection: an idle connection is closed.
 func TestIdleConnection(t *testing.T) {
 	k := newKeeper(t, inStream)
-	_, url, client := open(t, httpclient.Device{URL: k.URL})
-	postOne(t, client, url, false)
+	link, _, _ := open(t, httpclient.Device{URL: k.URL})
+	k.postOne(t, link, false)
 	began := time.Now()
 	k.until(t, 0)
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("closed after %v", took)
-	}
+	figure.AtMost(t, "an idle connection is closed", time.Since(began), 5*time.Second)
 }
 
 // TestReuseCanceled: canceling a request closes its connection at once, so the
@@ -181,8 +179,8 @@ func TestReuseCanceled(t *testing.T) {
 		<-r.Context().Done()
 		gone <- time.Now()
 	})
-	_, url, client := open(t, httpclient.Device{URL: k.URL})
-	postOne(t, client, url, false)
+	link, url, client := open(t, httpclient.Device{URL: k.URL})
+	k.postOne(t, link, false)
 	ctx, cancel := context.WithCancel(t.Context())
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"?wait", strings.NewReader("{}"))
 	if err != nil {
@@ -195,9 +193,7 @@ func TestReuseCanceled(t *testing.T) {
 	left := time.Now()
 	cancel()
 	resp.Body.Close()
-	if took := (<-gone).Sub(left); took > 5*time.Second {
-		t.Errorf("the device noticed after %v", took)
-	}
+	figure.AtMost(t, "the device notices a canceled request", (<-gone).Sub(left), 5*time.Second)
 }
 
 // dropper is a device that closes connections without saying so. It answers one request on
