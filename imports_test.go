@@ -81,7 +81,7 @@ var importRules = map[string]importRule{
 		third: []string{"github.com/gobwas/ws"},
 		tests: []string{"internal/device/transport/transporttest"},
 	},
-	"internal/device/transport/transporttest": {own: []string{"internal/device/transport"}},
+	"internal/device/transport/transporttest": {own: []string{"internal/device/transport", "internal/testenv/figure", "internal/testenv/wait"}},
 	"internal/device/protocol":                {own: []string{"internal/ferrule", "internal/device/transport"}},
 	"internal/device/protocol/jsonrpc":        {own: []string{"internal/ferrule", "internal/strictjson"}},
 	"internal/device/protocol/content":        {own: []string{"internal/ferrule"}},

@@ -15,6 +15,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/mqttclient"
 	"github.com/ferrulehq/ferrule/internal/mqttclient/mcptopics"
 	"github.com/ferrulehq/ferrule/internal/testenv/mosquitto"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // peer is a server on the broker. It serves one client.
@@ -55,7 +56,7 @@ func (p *peer) accept(t *testing.T) mqttclient.Message {
 		p.client = mcptopics.Sender(m)
 		p.subscribe(t, func(m mqttclient.Message) { p.in <- m }, p.server.RPC(p.client))
 		return m
-	case <-time.After(10 * time.Second):
+	case <-time.After(wait.Ample):
 		t.Fatal("no initialize")
 		return mqttclient.Message{}
 	}

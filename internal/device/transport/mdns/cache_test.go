@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ferrulehq/ferrule/internal/testenv/figure"
 )
 
 var mcp = makeName("_mcp", "_tcp", "local")
@@ -287,8 +289,8 @@ func TestMoved(t *testing.T) {
 	}
 }
 
-// TestFlood: of ten thousand announced services, a bounded number is kept, quickly,
-// and those seen first stay.
+// TestFlood: of ten thousand announced services, a bounded number is kept, and those seen
+// first stay.
 func TestFlood(t *testing.T) {
 	var log strings.Builder
 	c := newCache([]string{"_mcp._tcp"}, []string{"path"})
@@ -302,11 +304,10 @@ func TestFlood(t *testing.T) {
 			b.Services(start)
 		}
 	}
-	took := time.Since(began)
-	t.Logf("10,000 announcements took %v", took)
+	figure.AtMost(t, "10,000 announcements", time.Since(began), 20*time.Second)
 	all := b.Services(start)
-	if len(all) != maxInstances || all[0].Instance != "first" || len(c.hosts) > 2*maxInstances || took > 20*time.Second { // 0.3 s on an idle machine
-		t.Errorf("%d services on %d hosts, after %v", len(all), len(c.hosts), took)
+	if len(all) != maxInstances || all[0].Instance != "first" || len(c.hosts) > 2*maxInstances {
+		t.Errorf("%d services on %d hosts", len(all), len(c.hosts))
 	}
 	if n := strings.Count(log.String(), "\n"); n != 1 {
 		t.Errorf("%d log lines, want 1", n)

@@ -1,13 +1,16 @@
 package mdns
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestBindTo: on a machine with several networks, a packet is read once and not by
@@ -47,21 +50,28 @@ func TestBindTo(t *testing.T) {
 			t.Fatalf("ip %s: %v: %s", line, err, out)
 		}
 	}
-	var received atomic.Int64
-	s := newSockets(func([]byte) { received.Add(1) })
+	var mu sync.Mutex
+	received := make(map[string]int)
+	s := newSockets(func(text []byte) {
+		mu.Lock()
+		defer mu.Unlock()
+		received[string(text)]++
+	})
 	defer s.close()
 	if _, err := s.refresh(); err != nil || len(s.open) != 4 {
 		t.Fatalf("%d sockets, %v", len(s.open), err)
 	}
-	for end := time.Now().Add(10 * time.Second); ; {
-		received.Store(0)
-		s.send([]byte("hello")) // this machine receives it, too
+	round := 0
+	wait.For(t, "all messages arrive", func() bool { // a network needs a moment to come up
+		round++
+		text := fmt.Sprint("hello ", round)
+		s.send([]byte(text)) // this machine receives it, too
 		time.Sleep(200 * time.Millisecond)
-		switch n := received.Load(); {
-		case n == int64(len(s.open)):
-			return
-		case n > int64(len(s.open)) || time.Now().After(end): // a network needs a moment to come up
-			t.Fatalf("%d messages sent, %d received", len(s.open), n)
+		mu.Lock()
+		defer mu.Unlock()
+		if received[text] > len(s.open) {
+			t.Fatalf("%d messages sent, %d received", len(s.open), received[text])
 		}
-	}
+		return received[text] == len(s.open)
+	})
 }

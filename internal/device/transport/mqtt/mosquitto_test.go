@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/transport"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // mosquitto returns a command of mosquitto-clients that connects to the gateway with
@@ -28,7 +28,7 @@ func (g *gateway) mosquitto(t *testing.T, program, clientID string, args ...stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 	t.Cleanup(cancel)
 	args = slices.Concat([]string{"-h", host, "-p", port, "-i", clientID, "-u", "toy", "-P", clientID + " secret"}, args)
 	return exec.CommandContext(ctx, path, args...)

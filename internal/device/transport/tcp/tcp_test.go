@@ -7,11 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/device/transport/tcp"
 	"github.com/ferrulehq/ferrule/internal/device/transport/transporttest"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // sight returns the sighting of a board at address.
@@ -81,7 +81,7 @@ func TestOpenFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	ln.Close() // the port is closed now
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 	defer cancel()
 	_, err = sight(t, tcp.Board{Address: ln.Addr().String()}).Open(ctx)
 	if err == nil || !strings.Contains(err.Error(), "refused") {

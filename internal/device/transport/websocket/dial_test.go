@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	gobwas "github.com/gobwas/ws"
@@ -106,17 +107,19 @@ func TestDialFails(t *testing.T) {
 		"silent":  {"", "deadline exceeded"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			near, far := net.Pipe()
-			defer far.Close()
-			go io.Copy(io.Discard, far)
-			go io.WriteString(far, test.answer)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			dial := func(context.Context, string, string) (net.Conn, error) { return near, nil }
-			_, err := websocket.DefaultConfig().Dial(ctx, "board", "ws://board/", "secret", dial)
-			if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "secret") {
-				t.Errorf("got %v, want %q", err, test.want)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				near, far := net.Pipe()
+				defer far.Close()
+				go io.Copy(io.Discard, far)
+				go io.WriteString(far, test.answer)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				dial := func(context.Context, string, string) (net.Conn, error) { return near, nil }
+				_, err := websocket.DefaultConfig().Dial(ctx, "board", "ws://board/", "secret", dial)
+				if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "secret") {
+					t.Errorf("got %v, want %q", err, test.want)
+				}
+			})
 		})
 	}
 }
