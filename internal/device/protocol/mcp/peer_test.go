@@ -174,7 +174,7 @@ func connect(t *testing.T, url string) *peer {
 		defer m.mu.Unlock()
 		m.notes = append(m.notes, f.Message.Channel+" "+string(f.Message.Data)+" "+f.Note)
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 	defer cancel()
 	session, manifest, err := mcp.New(mcp.Parts{Version: "1.0"}).Greet(ctx, link)
 	if err != nil {
@@ -200,10 +200,25 @@ func connect(t *testing.T, url string) *peer {
 	return m
 }
 
+// traced waits until a message that contains a text was sent or received.
+func (m *peer) traced(text string) {
+	m.t.Helper()
+	wait.For(m.t, text, func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return slices.ContainsFunc(m.notes, func(note string) bool { return strings.Contains(note, text) })
+	})
+}
+
+// listening is what a device sends, by transport, when its notifications reach the gateway.
+var listening = map[string]string{
+	"http legacy": "event: prime", "http modern": "subscriptions/acknowledged", "ws": "subscriptions/acknowledged",
+}
+
 // do calls, and returns the result or error as JSON.
 func (m *peer) do(call ferrule.Call) string {
 	m.t.Helper()
-	ctx, cancel := context.WithTimeout(m.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(m.t.Context(), wait.Ample)
 	defer cancel()
 	call.Device = "robot"
 	if call.Ask != nil {
@@ -405,6 +420,7 @@ func TestSubscribe(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := robot()
 			m := connect(t, serveRobot(t, d, name))
+			m.traced(listening[name])
 			const uri = "robot://log"
 			if got := m.do(ferrule.Call{Operation: ferrule.Subscribe, Tool: uri}); got != `{}` {
 				t.Fatalf("subscribe: %s", got)
@@ -420,17 +436,17 @@ func TestSubscribe(t *testing.T) {
 				}
 				return n
 			}
-			wait.For(t, "an update", func() bool { d.Updated(uri); time.Sleep(20 * time.Millisecond); return updates() > 0 })
+			d.Updated(uri)
+			wait.For(t, "an update", func() bool { return updates() == 1 })
 			if got := m.do(ferrule.Call{Operation: ferrule.Unsubscribe, Tool: uri}); got != `{}` {
 				t.Fatalf("unsubscribe: %s", got)
 			}
-			time.Sleep(50 * time.Millisecond)
-			before := updates()
-			d.Updated(uri)
-			time.Sleep(50 * time.Millisecond)
-			if updates() != before {
-				t.Error("got an update after unsubscribing")
-			}
+			wait.For(t, "no update", func() bool { // one may be on its way
+				before := updates()
+				d.Updated(uri)
+				time.Sleep(50 * time.Millisecond)
+				return updates() == before
+			})
 		})
 	}
 }
@@ -445,14 +461,14 @@ func TestListChanged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := robot()
 			m := connect(t, serveRobot(t, d, name))
-			time.Sleep(300 * time.Millisecond) // until it is subscribed
+			m.traced(listening[name])
 			ctx, cancel := context.WithCancel(t.Context())
 			called := make(chan error, 1)
 			go func() {
 				_, err := m.Invoke(ctx, &ferrule.Call{Device: "robot", Tool: "hold"})
 				called <- err
 			}()
-			time.Sleep(100 * time.Millisecond)
+			m.traced("hold")
 			d.Disable("extras")
 			select {
 			case err := <-m.ran:
@@ -468,7 +484,7 @@ func TestListChanged(t *testing.T) {
 				if err == nil || !strings.Contains(err.Error(), "changed") {
 					t.Errorf("it ended with %v", err)
 				}
-			case <-time.After(5 * time.Second):
+			case <-time.After(wait.Ample):
 				t.Error("the session goes on")
 			}
 		})
