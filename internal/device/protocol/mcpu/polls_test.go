@@ -17,6 +17,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/device/transport/transporttest"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/testenv/figure"
 	"github.com/ferrulehq/ferrule/thing"
 )
 
@@ -125,8 +126,10 @@ func TestPolls(t *testing.T) {
 	}
 }
 
-// TestPollsOfTheSameName: each signal has its own name, whatever the names of the pins.
+// TestPollsOfTheSameName: each signal has its own name, whatever the names of the pins. The
+// cost is linear in their number: each attempt to find a name allocates one.
 func TestPollsOfTheSameName(t *testing.T) {
+	var longest time.Duration
 	for _, name := range []string{"", "light", "light_7", "light_threshold", strings.Repeat("x", 100)} {
 		var pins []ferrule.Pin
 		for i := range ferrule.MaxPins {
@@ -135,6 +138,12 @@ func TestPollsOfTheSameName(t *testing.T) {
 				pins[i].Name = fmt.Sprintf("light_7_%d", i)
 			}
 		}
+		cost := func(n int) float64 {
+			return testing.AllocsPerRun(1, func() { mcpu.Polls(sampled(pins[:n]...)) })
+		}
+		if half, all := cost(ferrule.MaxPins/2), cost(ferrule.MaxPins); all > 3*half {
+			t.Errorf("%q: %.0f allocations, for twice as many pins %.0f", name, half, all)
+		}
 		start, names := time.Now(), make(map[string]bool)
 		for _, p := range mcpu.Polls(sampled(pins...)) {
 			if err := ferrule.CheckSignal(p.Name); err != nil || names[p.Name] {
@@ -142,10 +151,12 @@ func TestPollsOfTheSameName(t *testing.T) {
 			}
 			names[p.Name] = true
 		}
-		if took := time.Since(start); len(names) != 2*ferrule.MaxPins || took > time.Second {
-			t.Errorf("%q: %d names after %v", name, len(names), took)
+		longest = max(longest, time.Since(start))
+		if len(names) != 2*ferrule.MaxPins {
+			t.Errorf("%q: %d names", name, len(names))
 		}
 	}
+	figure.AtMost(t, "naming the signals of a board", longest, time.Second)
 }
 
 // poll returns one poll of a pin with all abilities.
