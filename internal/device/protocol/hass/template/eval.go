@@ -78,7 +78,8 @@ type (
 	}
 )
 
-func render(body []node, vars Vars) (s string, err error) {
+// render evaluates a template.
+func (r *run) render(body []node) (s string, err error) {
 	defer func() {
 		switch e := recover().(type) {
 		case nil:
@@ -88,7 +89,6 @@ func render(body []node, vars Vars) (s string, err error) {
 			panic(e)
 		}
 	}()
-	r := &run{vars: vars}
 	r.all(body)
 	return trim(r.out.String()), nil
 }

@@ -110,7 +110,7 @@ func Payload(payload []byte) Vars {
 // exceeded or an operation has no meaning, for example if an earlier key is missing.
 func (t *Template) Render(vars Vars) (string, error) {
 	if t.path == nil {
-		return render(t.body, vars)
+		return (&run{vars: vars}).render(t.body)
 	}
 	v, err := walk(t.path, vars)
 	if err != nil {
