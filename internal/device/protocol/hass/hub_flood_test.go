@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferrulehq/ferrule/internal/testenv/figure"
 	"github.com/ferrulehq/ferrule/internal/testenv/mosquitto"
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 	"github.com/ferrulehq/ferrule/internal/testenv/zigbee"
@@ -46,9 +47,8 @@ func TestFlood(t *testing.T) {
 			if status := w.Status(); status.Refused != 2 || status.Devices != devices || status.Entities != len(topics) {
 				t.Errorf("the status is %+v", status)
 			}
-			if used > 30*time.Second || size > 4096 {
-				t.Errorf("it took %v of CPU time and %d bytes a device", used, size)
-			}
+			figure.AtMost(t, name+": CPU time", used, 30*time.Second)
+			figure.AtMost(t, name+": bytes for each device", size, 4096)
 			if name == "unlimited" {
 				w.checkTopics(t)
 			}

@@ -183,7 +183,5 @@ func TestNoGoroutines(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if now := goroutines(); now > before+5 {
-		t.Errorf("%d goroutines, %d before", now, before)
-	}
+	wait.For(t, "no goroutine is left", func() bool { return goroutines() <= before+5 })
 }

@@ -36,11 +36,13 @@ func TestSleeper(t *testing.T) {
 		}
 		return ctx
 	}
-	send("later", time.Minute)
-	short := send("soon", time.Second)
+	const long = 10 * time.Minute
+	send("first", long)
+	short := send("soon", 5*time.Second)
 	<-short.Done()
 	<-time.After(2 * time.Second) // brokers count in seconds
-	if got := wake("-W", "2"); got != "later\n" {
+	send("last", long)
+	if got := wake("-C", "2", "-W", "120"); got != "first\nlast\n" {
 		t.Errorf("the sleeper got %q, want only what has not expired", got)
 	}
 }
