@@ -96,7 +96,7 @@ func (w *watched) open(t *testing.T, title string) (transport.Link, home.Offer, 
 // recv returns the next message, which must have a channel.
 func recv(t *testing.T, link transport.Link, channel string, out any) transport.Message {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 	defer cancel()
 	m, err := link.Recv(ctx)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/testenv/figure"
 )
 
 // scripted is a link to a device that answers at once, or not at all.
@@ -225,8 +226,9 @@ func TestIdleSessions(t *testing.T) {
 	each := int(heap()-before) / count
 	more := runtime.NumGoroutine() - goroutines
 	t.Logf("%d bytes and %.2f goroutines per session, without stacks", each, float64(more)/count)
-	if each > 1536 || more > count {
-		t.Errorf("%d bytes per session, and %d goroutines for %d", each, more, count)
+	figure.AtMost(t, "bytes of an idle session", each, 1536)
+	if more > count {
+		t.Errorf("%d goroutines for %d sessions", more, count)
 	}
 	cancel()
 	close(quiet)

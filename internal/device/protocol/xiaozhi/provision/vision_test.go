@@ -11,13 +11,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/ferrulehq/ferrule/internal/device/protocol/xiaozhi"
 	"github.com/ferrulehq/ferrule/internal/device/protocol/xiaozhi/provision"
 	"github.com/ferrulehq/ferrule/internal/device/transport"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 	device "github.com/ferrulehq/ferrule/thing/xiaozhi"
 )
 
@@ -67,7 +67,7 @@ func TestPhoto(t *testing.T) {
 	defer stop()
 	wg.Go(func() { s.Run(ctx) })
 	for range 2 { // each call has its own picture
-		call, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		call, cancel := context.WithTimeout(t.Context(), wait.Ample)
 		result, err := s.Invoke(call, &ferrule.Call{Device: "toy", Tool: "self.camera.take_photo", Args: []byte(`{"question":"What is it?"}`)})
 		cancel()
 		if err != nil {
