@@ -4,9 +4,9 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestReplace: after a replacement, devices whose overlays did not change still share
@@ -73,11 +73,10 @@ func TestCache(t *testing.T) {
 		defer c.mu.Unlock()
 		return len(c.effective)
 	}
-	for end := time.Now().Add(5 * time.Second); entries() > 0; runtime.GC() {
-		if time.Now().After(end) {
-			t.Fatalf("%d entries that nobody uses", entries())
-		}
-	}
+	wait.For(t, "entries that nobody uses are gone", func() bool {
+		runtime.GC()
+		return entries() == 0
+	})
 }
 
 // TestPartOf checks that overlays for an accepted Kind apply to a part of it, also after
