@@ -43,7 +43,8 @@ type Runner struct {
 	program []string
 	env     []string
 	slots   chan struct{}
-	timeout time.Duration
+	timeout time.Duration // of a query
+	wait    time.Duration // for a slot
 
 	started func(pid int) // for tests; nil otherwise
 }
@@ -54,7 +55,7 @@ func New(path string, program ...string) *Runner {
 	if absolute, err := filepath.Abs(path); err == nil { // a file URI must be absolute
 		path = absolute
 	}
-	return &Runner{path: path, program: program, env: environment(), slots: make(chan struct{}, maxConcurrent), timeout: MaxTime}
+	return &Runner{path: path, program: program, env: environment(), slots: make(chan struct{}, maxConcurrent), timeout: MaxTime, wait: maxWait}
 }
 
 // Self returns the path of this program's executable, also if the file has been replaced
@@ -92,7 +93,7 @@ func (a *Runner) Ask(ctx context.Context, text string, rows int) (columns []stri
 	if rows <= 0 {
 		rows = defaultRows
 	}
-	wait, cancel := context.WithTimeout(ctx, maxWait)
+	wait, cancel := context.WithTimeout(ctx, a.wait)
 	defer cancel()
 	select {
 	case a.slots <- struct{}{}:
