@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestLargestNumbers checks that numbers whose sum overflows are recorded with a mean
@@ -218,7 +219,7 @@ func TestOneTime(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 	defer cancel()
 	at.cfg.Size = 4096
 	if err := at.makeRoom(ctx, 1); err == nil || ctx.Err() != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // stream is a stream of readings, numbered from 1.
@@ -123,24 +124,21 @@ func run(t *testing.T, s *Store, source Source) *running {
 // settle waits until everything in the stream is written.
 func (o *running) settle() {
 	o.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), wait.Ample)
 	defer cancel()
 	if _, err := o.Tail(ctx, "", "", 1); err != nil {
 		o.t.Fatal(err)
 	}
 }
 
-// wait fails after 20 seconds without progress, because a loaded machine may be slow.
 func (o *running) wait(what string, ok func() bool) {
 	o.t.Helper()
-	moved, last := time.Now(), o.Stats()
-	for ; !ok(); time.Sleep(5 * time.Millisecond) {
-		if now := o.Stats(); now != last {
-			moved, last = time.Now(), now
-		} else if time.Since(moved) > 20*time.Second {
-			o.t.Fatalf("timeout, want %s: %+v", what, last)
+	defer func() {
+		if o.t.Failed() {
+			o.t.Logf("%+v", o.Stats())
 		}
-	}
+	}()
+	wait.For(o.t, what, ok)
 }
 
 func (o *running) number(query string, args ...any) (n float64) {
