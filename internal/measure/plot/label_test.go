@@ -1,6 +1,7 @@
 package plot
 
 import (
+	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -10,10 +11,13 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
+var charts = flag.Uint64("charts", 12, "how many charts TestLabels draws")
+
 // TestLabels checks on random charts that no two texts overlap, that none leaves the image,
 // and that the minimum, maximum and last value are written.
 func TestLabels(t *testing.T) {
-	for seed := range uint64(40) {
+	t.Parallel()
+	for seed := range *charts {
 		r := rand.New(rand.NewPCG(seed, 15))
 		length := time.Duration(math.Pow(10, 6+r.Float64()*11)) // a millisecond to three years
 		p := Chart{Title: "robot", From: began, To: began.Add(length), Width: MinWidth + r.IntN(1200), Height: 700 + r.IntN(500), Zone: time.UTC}
@@ -48,6 +52,7 @@ func TestLabels(t *testing.T) {
 
 // TestExtremes checks which values are labeled, and that there is a label for each.
 func TestExtremes(t *testing.T) {
+	t.Parallel()
 	s := ferrule.Series{Signal: "light", Resolution: ferrule.Raw}
 	for i := range 60 {
 		s.Points = append(s.Points, ferrule.Sample{Time: began.Add(time.Duration(i) * time.Minute), Value: math.Round(50 + 40*math.Sin(float64(i)/8))}.Point())

@@ -119,6 +119,7 @@ func (px pixels) column(part float64) int {
 
 // TestSine checks the position of a sine in every column.
 func TestSine(t *testing.T) {
+	t.Parallel()
 	sine := func(part float64) float64 { return 500 + 100*math.Sin(4*math.Pi*part) }
 	for _, n := range []int{200, 7200, 30_000} {
 		px := drawn(t, hour(sampled(n, sine)))
@@ -144,6 +145,7 @@ func TestSine(t *testing.T) {
 
 // TestSpike checks that one outlier among many samples is visible.
 func TestSpike(t *testing.T) {
+	t.Parallel()
 	series := sampled(300_000, func(float64) float64 { return 1 })
 	p := &panel{area: image.Rect(0, 0, 1000, 400)}
 	p.axes = newAxes(began, began.Add(time.Hour), []coloredSeries{{&series, palette[0]}}, 400)
@@ -170,6 +172,7 @@ func TestSpike(t *testing.T) {
 // TestGap checks that a gap is shaded and has no line, and that a gap shorter than a pixel
 // is visible.
 func TestGap(t *testing.T) {
+	t.Parallel()
 	series := sampled(7201, func(part float64) float64 { return part })
 	var kept []ferrule.Point
 	for i, p := range series.Points {
@@ -203,6 +206,7 @@ func TestGap(t *testing.T) {
 // TestCalls checks the marks of calls and their names: failed calls are red, calls outside
 // the time range are left out, and calls that may have changed something get names first.
 func TestCalls(t *testing.T) {
+	t.Parallel()
 	p := hour(sampled(100, func(part float64) float64 { return part }))
 	p.Calls = []ferrule.Entry{
 		{Time: began.Add(15 * time.Minute), Tool: "gpio_write", Phase: ferrule.Intent},
@@ -252,6 +256,7 @@ func TestCalls(t *testing.T) {
 
 // TestBand checks that minutes have a band from minimum to maximum around the mean.
 func TestBand(t *testing.T) {
+	t.Parallel()
 	series := ferrule.Series{Signal: "light", Resolution: ferrule.Minutes}
 	for i := range 60 {
 		series.Points = append(series.Points, ferrule.Point{Time: began.Add(time.Duration(i) * time.Minute), Min: 0, Mean: 50, Max: 100, Count: 120})
@@ -281,6 +286,7 @@ func TestBand(t *testing.T) {
 
 // TestSteps checks that a state is drawn in steps, whatever its values.
 func TestSteps(t *testing.T) {
+	t.Parallel()
 	for name, low := range map[string]float64{"door": 0, "volume": 20} {
 		t.Run(name, func(t *testing.T) {
 			testSteps(t, ferrule.Series{Signal: name, Resolution: ferrule.Raw, State: low > 0}, low)
@@ -318,6 +324,7 @@ func testSteps(t *testing.T, series ferrule.Series, low float64) {
 
 // TestSingleSample checks that a single sample is visible.
 func TestSingleSample(t *testing.T) {
+	t.Parallel()
 	series := ferrule.Series{Signal: "door", Resolution: ferrule.Raw, Points: []ferrule.Point{ferrule.Sample{Time: began.Add(30 * time.Minute), Value: 7}.Point()}}
 	px := drawn(t, hour(series))
 	if _, _, ok := px.rows(px.column(0.5), palette[0]); !ok {
@@ -327,6 +334,7 @@ func TestSingleSample(t *testing.T) {
 
 // TestUnits checks that each unit has its own panel.
 func TestUnits(t *testing.T) {
+	t.Parallel()
 	warm := sampled(100, func(part float64) float64 { return 20 + part })
 	bright := sampled(100, func(part float64) float64 { return 9000 - 1000*part })
 	cold := sampled(100, func(part float64) float64 { return 15 - part })
@@ -371,6 +379,7 @@ func TestUnits(t *testing.T) {
 
 // TestCheck checks the errors of invalid charts, and that any values can be drawn.
 func TestCheck(t *testing.T) {
+	t.Parallel()
 	series := sampled(10, func(part float64) float64 { return part })
 	for name, change := range map[string]func(p *Chart){
 		"no series":   func(p *Chart) { p.Series = nil },
@@ -412,13 +421,17 @@ func TestCheck(t *testing.T) {
 			p.Width, p.Height = 400, HeightFor(2)
 			p.Calls = []ferrule.Entry{{Time: began.Add(time.Minute), Tool: strings.Repeat("\x1b[2Jx", 99)}, {Time: began.Add(time.Hour)}}
 			p.Title = strings.Repeat("title\n", 99)
-			t.Run(name, func(t *testing.T) { drawn(t, p) })
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				drawn(t, p)
+			})
 		}
 	}
 }
 
 // TestFit checks that a long text is shortened to the given width.
 func TestFit(t *testing.T) {
+	t.Parallel()
 	c, err := newCanvas(100, 100)
 	if err != nil {
 		t.Fatal(err)

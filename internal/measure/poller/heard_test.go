@@ -2,6 +2,7 @@ package poller_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"math"
@@ -67,16 +68,17 @@ func device(id string, state ferrule.State) *ferrule.Device {
 	return &ferrule.Device{ID: id, State: state, Trust: ferrule.TrustAdopted}
 }
 
-// TestHeardHour: what a thousand sensors report in an hour, each at its own rate, is in the
-// history once, with the time at which it was said.
+var sensors = flag.Int("sensors", 10, "how many sensors TestHeardHour has")
+
+// TestHeardHour: what many sensors report in an hour, each at its own rate, is in the history
+// once, with the time at which it was said.
 func TestHeardHour(t *testing.T) {
-	const sensors = 1000
 	synctest.Test(t, func(t *testing.T) {
 		h := hear(t, filepath.Join(t.TempDir(), "history.db"), &stream{more: make(chan struct{})}, never)
 		start := time.Now()
-		said := make([][]ferrule.Sample, sensors)
+		said := make([][]ferrule.Sample, *sensors)
 		var all sync.WaitGroup
-		for i := range sensors {
+		for i := range *sensors {
 			all.Go(func() {
 				rnd := rand.New(rand.NewPCG(uint64(i), 19))
 				id := fmt.Sprintf("sensor-%d", i)
@@ -93,14 +95,14 @@ func TestHeardHour(t *testing.T) {
 		time.Sleep(2 * time.Minute) // until everything is written
 		defer h.end()
 		count := 0
-		for i := range sensors {
+		for i := range *sensors {
 			got := raw(t, h.store, fmt.Sprintf("sensor-%d", i), start)
 			if len(got) != 1 || len(got[0].Gaps) != 0 || !slices.EqualFunc(got[0].Points, said[i], sameSample) {
 				t.Fatalf("sensor %d said %d values; recorded: %d series, %+v", i, len(said[i]), len(got), got)
 			}
 			count += len(said[i])
 		}
-		t.Logf("%d samples of %d sensors in an hour, each recorded once", count, sensors)
+		t.Logf("%d samples of %d sensors in an hour, each recorded once", count, *sensors)
 	})
 }
 

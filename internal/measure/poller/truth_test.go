@@ -2,6 +2,7 @@ package poller_test
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -234,6 +235,8 @@ func (s *site) happen() string {
 	return fmt.Sprintf("%s %v", what, pause)
 }
 
+var gapSeeds = flag.Uint64("gap-seeds", 1, "how many histories TestGapsAreTrue checks")
+
 // TestGapsAreTrue checks the gaps of all sorts of signals against what happened: stops and
 // kills of the gateway, forgotten and reconnected devices, busy and rebooted boards. Every
 // stretch without values is a gap that starts at the last value seen, and nothing else is.
@@ -241,7 +244,7 @@ func TestGapsAreTrue(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes seconds")
 	}
-	for seed := range uint64(3) {
+	for seed := range *gapSeeds {
 		synctest.Test(t, func(t *testing.T) {
 			s := &site{
 				t: t, file: filepath.Join(t.TempDir(), "history.db"), stream: &stream{more: make(chan struct{})}, rnd: rand.New(rand.NewPCG(seed, 16)),
