@@ -51,7 +51,7 @@ func dial(t *testing.T, addr string) *client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	conn.SetDeadline(time.Now().Add(20 * time.Second))
+	conn.SetDeadline(time.Now().Add(wait.Ample))
 	return &client{t, conn, bufio.NewReader(conn)}
 }
 
@@ -296,7 +296,7 @@ func TestRunEnds(t *testing.T) {
 			if err != nil {
 				t.Errorf("%s: %v", b.Name, err)
 			}
-		case <-time.After(2 * time.Second):
+		case <-time.After(wait.Ample):
 			t.Fatalf("Run with %s does not end", b.Name)
 		}
 		c.Close()
