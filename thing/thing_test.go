@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/tools/txtar"
 
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 	"github.com/ferrulehq/ferrule/thing"
 )
 
@@ -198,7 +199,7 @@ func TestServeTCP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	web.SetDeadline(time.Now().Add(10 * time.Second))
+	web.SetDeadline(time.Now().Add(wait.Ample))
 	io.WriteString(web, "\r\n POST / HTTP/1.1\r\nHost: board\r\n\r\n{\"jsonrpc\":\"2.0\",\"id\":8,\"method\":\"gpio_write\",\"params\":{\"pin\":2,\"value\":false}}\n")
 	if answer, _ := io.ReadAll(web); strings.Contains(string(answer), `"id":8`) {
 		t.Errorf("a web page got %s", answer)

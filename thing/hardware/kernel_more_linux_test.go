@@ -7,11 +7,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 	"github.com/ferrulehq/ferrule/thing"
 )
 
@@ -122,19 +122,13 @@ func TestKernelWiFi(t *testing.T) {
 		t.Errorf("before: %+v, %v", info, err)
 	}
 	joinAdHoc(t, "wlan0", "Gew\u00e4chshaus")
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	wait.For(t, "it joins the network", func() bool {
 		info, err := ReadWiFi(WiFiConfig{}) // the first that has Wi-Fi
 		if err != nil {
 			t.Fatal(err)
 		}
-		if info.Connected && info.SSID == "Gew\u00e4chshaus" && info.Frequency == 2412 && info.Interface == "wlan0" {
-			t.Logf("%+v", info)
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("got %+v", info)
-		}
-	}
+		return info.Connected && info.SSID == "Gew\u00e4chshaus" && info.Frequency == 2412 && info.Interface == "wlan0"
+	})
 }
 
 // joinAdHoc makes an interface join a network without an access point, on channel 1.
@@ -179,15 +173,13 @@ func TestKernelOneWire(t *testing.T) {
 	if _, err := os.Stat(bus); err != nil {
 		t.Skipf("needs w1-sim: %v", err)
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) { // the bus is searched
-		if ids, err := FindOneWire(); err != nil {
+	wait.For(t, "the bus is searched", func() bool {
+		ids, err := FindOneWire()
+		if err != nil {
 			t.Fatal(err)
-		} else if len(ids) == 1 && ids[0] == "28-0316a2794bff" {
-			break
-		} else if time.Now().After(deadline) {
-			t.Fatalf("found %v", ids)
 		}
-	}
+		return len(ids) == 1 && ids[0] == "28-0316a2794bff"
+	})
 	board := thing.New("board", "1")
 	if err := OneWire(board, "", OneWireConfig{Name: "tank"}); err != nil {
 		t.Fatal(err)

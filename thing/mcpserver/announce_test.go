@@ -7,6 +7,7 @@ import (
 
 	"github.com/brutella/dnssd"
 
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 	"github.com/ferrulehq/ferrule/thing"
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
 )
@@ -23,7 +24,7 @@ func TestAnnounce(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- d.Run(ctx) }()
-	patience, stop := context.WithTimeout(t.Context(), 30*time.Second)
+	patience, stop := context.WithTimeout(t.Context(), wait.Ample)
 	defer stop()
 	gone := make(chan struct{}, 10)
 	for { // while the name is being claimed, the entry may have no text

@@ -9,6 +9,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 	"github.com/ferrulehq/ferrule/thing"
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
 )
@@ -33,7 +34,7 @@ func dialNotified(t *testing.T, url, version string) (session *mcp.ClientSession
 	if version >= "2026-07-28" {
 		select {
 		case <-open:
-		case <-time.After(10 * time.Second):
+		case <-time.After(wait.Ample):
 			t.Fatal("the subscription was not acknowledged")
 		}
 	}
@@ -61,7 +62,7 @@ func TestGroups(t *testing.T) {
 			t.Helper()
 			select {
 			case <-notified:
-			case <-time.After(10 * time.Second):
+			case <-time.After(wait.Ample):
 				t.Error("no notification")
 			}
 		}
@@ -118,7 +119,7 @@ func TestRefresh(t *testing.T) {
 			d.Refresh()
 			select {
 			case <-notified:
-			case <-time.After(10 * time.Second):
+			case <-time.After(wait.Ample):
 				t.Error("no notification")
 			}
 			if got := lamp(); got != want {
@@ -174,7 +175,7 @@ func TestDisabledWhileWaiting(t *testing.T) {
 		}
 		answered <- result
 	}()
-	time.Sleep(100 * time.Millisecond) // until it waits
+	wait.For(t, "the second call waits", func() bool { return d.Stats().Waiting == 1 })
 	d.Disable("motors")
 	close(finish)
 	if result := <-answered; result == nil || result.Meta[mcpserver.Untried] != true || moved {

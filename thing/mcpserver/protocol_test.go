@@ -16,6 +16,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 	"github.com/ferrulehq/ferrule/thing"
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
 )
@@ -97,7 +98,7 @@ func TestUpdates(t *testing.T) {
 		if err := session.Subscribe(t.Context(), &mcp.SubscribeParams{URI: "d://log"}); err != nil {
 			t.Fatal(err)
 		}
-		deadline := time.After(10 * time.Second)
+		deadline := time.After(wait.Ample)
 		for {
 			d.Updated("d://other")
 			d.Updated("d://log")
@@ -216,7 +217,7 @@ func TestProgressAndLog(t *testing.T) {
 				if got != want {
 					t.Errorf("got %s, want %s", got, want)
 				}
-			case <-time.After(10 * time.Second):
+			case <-time.After(wait.Ample):
 				t.Fatalf("no message %s", want)
 			}
 		}

@@ -14,6 +14,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ferrulehq/ferrule/internal/mcphttp"
+	"github.com/ferrulehq/ferrule/internal/testenv/figure"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 	"github.com/ferrulehq/ferrule/thing"
 )
 
@@ -91,11 +93,8 @@ func TestStalledCaller(t *testing.T) {
 		send(session, "tools/call", `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"talk","arguments":{},"_meta":{`+meta+`}}}`)
 		select {
 		case took := <-took:
-			t.Logf("%s: %v", version, took.Round(time.Millisecond))
-			if took > 5*time.Second {
-				t.Errorf("%s: the device was delayed for %v", version, took)
-			}
-		case <-time.After(30 * time.Second):
+			figure.AtMost(t, version+": a stalled caller delays the device", took, 5*time.Second)
+		case <-time.After(wait.Ample):
 			t.Fatalf("%s: the device is delayed without end", version)
 		}
 	}
@@ -136,9 +135,7 @@ func TestLaneLimit(t *testing.T) {
 	for range maxWaiting {
 		go func() { waiting <- l.enter(ctx, ctx) }()
 	}
-	for l.waiting.Load() < maxWaiting {
-		time.Sleep(time.Millisecond)
-	}
+	wait.For(t, "all calls wait", func() bool { return l.waiting.Load() == maxWaiting })
 	if err := l.enter(ctx, ctx); err == nil || !strings.Contains(err.Error(), "busy") {
 		t.Errorf("got %v", err)
 	}
@@ -164,7 +161,11 @@ func TestIdleSessions(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer session.Close()
-		time.Sleep(4 * time.Second)
+		if silent {
+			wait.For(t, "the session ends", func() bool { return d.Stats().Sessions == 0 })
+		} else {
+			time.Sleep(4 * time.Second)
+		}
 		if err := session.Ping(t.Context(), nil); (err != nil) != silent {
 			t.Errorf("without a stream: %v, %v", silent, err)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
 )
 
@@ -94,7 +95,7 @@ func TestInvalidFrames(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		conn.SetReadDeadline(time.Now().Add(wait.Ample))
 		f, err := ws.ReadFrame(conn.Conn)
 		if err != nil {
 			t.Fatal(err)

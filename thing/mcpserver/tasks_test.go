@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 	"github.com/ferrulehq/ferrule/thing"
 	"github.com/ferrulehq/ferrule/thing/mcpserver"
 )
@@ -87,17 +88,13 @@ func (c taskClient) decode(text string) (s shownTask) {
 }
 
 // ends waits until a task has a status.
-func (c taskClient) ends(id, status string) shownTask {
+func (c taskClient) ends(id, status string) (s shownTask) {
 	c.t.Helper()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		s := c.get(id)
-		if s.Status == status {
-			return s
-		}
-		if time.Now().After(end) {
-			c.t.Fatalf("got %+v, want %s", s, status)
-		}
-	}
+	wait.For(c.t, "task "+status, func() bool {
+		s = c.get(id)
+		return s.Status == status
+	})
+	return s
 }
 
 // TestTasks checks what the suite does not: the turn, the status, cancel, who may use a task,
