@@ -120,7 +120,7 @@ func (b *Broker) start(t testing.TB, program string) {
 		cmd.Wait()
 		close(done)
 	}()
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		if conn, err := net.Dial("tcp", b.Address); err == nil {
 			conn.Close()
 			return

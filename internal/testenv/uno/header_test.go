@@ -208,7 +208,7 @@ func listenDesk(t *testing.T, path, sys string) func() (net.Conn, *program) {
 		for end := time.Now().Add(timeout); ; time.Sleep(10 * time.Millisecond) {
 			conn, err := net.Dial("tcp", addr)
 			if err == nil {
-				conn.SetDeadline(time.Now().Add(20 * time.Second))
+				conn.SetDeadline(time.Now().Add(timeout))
 				return conn, &program{t: t, out: conn, lines: bufio.NewReader(conn)}
 			}
 			if time.Now().After(end) {
@@ -227,8 +227,8 @@ func TestDeskSilence(t *testing.T) {
 	defer silent.Close()
 	p.call("get_info", "{}")
 	time.Sleep(2500 * time.Millisecond) // longer than it may be silent
-	p.call("get_info", "{}")
 	began := time.Now()
+	p.call("get_info", "{}")
 	next, q := dial()
 	defer next.Close()
 	q.call("get_info", "{}")
@@ -273,7 +273,7 @@ func deskTCP(t *testing.T, path, sys string) {
 	defer deaf.Close()
 	p.begin(strings.Repeat(`{"jsonrpc":"2.0","id":1,"method":"list_tools"}`+"\n", 20000))
 	last, q := dial()
-	last.SetDeadline(time.Now().Add(time.Minute))
+	last.SetDeadline(time.Now().Add(timeout))
 	q.call("gpio_write", `{"pin":2,"value":false}`)
 	last.Close()
 }

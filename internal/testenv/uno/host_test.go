@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 const (
@@ -26,7 +27,7 @@ const (
 )
 
 // timeout bounds every wait.
-const timeout = 5 * time.Second
+const timeout = wait.Ample
 
 // host is the computer that a board is connected to.
 type host struct {

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 var update = flag.Bool("update", false, "write the answers of the sketches into testdata")
@@ -277,26 +278,27 @@ func TestSampling(t *testing.T) {
 		Avg                       float64
 	}
 	read := func() summary { return call[summary](h, "get_pin_summary", `{"pin":14}`) }
-	wait := func(what string, done func(summary) bool) summary {
+	latest := func(raw int) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
-			if s := read(); done(s) {
-				return s
-			}
-		}
-		t.Fatal(what)
-		return summary{}
+		wait.For(t, fmt.Sprintf("a sample of %d", raw), func() bool { return read().Latest == raw })
 	}
-	// The list takes longer than a sample, and none is missed.
+	// The list takes longer than a sample, and none is missed. The chip goes on while this
+	// process does not, so the time between two reads is known from below and from above.
 	begun := b.Cycle()
 	first := read()
+	after := b.Cycle()
 	n := 0
-	for end := time.Now().Add(time.Minute); n < 40 && time.Now().Before(end); n = read().Samples - first.Samples {
+	var before uint64
+	wait.For(t, "40 samples", func() bool {
 		h.do("list_tools", "{}")
-	}
-	took := time.Duration(b.Cycle()-begun) * time.Second / 16e6
-	if want := time.Duration(n) * 100 * time.Millisecond; n < 40 || took < want-150*time.Millisecond || took > want+150*time.Millisecond {
-		t.Errorf("%d samples in %v, want one every 100ms", n, took)
+		before = b.Cycle()
+		n = read().Samples - first.Samples
+		return n >= 40
+	})
+	chip := func(cycles uint64) time.Duration { return time.Duration(cycles) * time.Second / 16e6 }
+	least, most := chip(before-after), chip(b.Cycle()-begun)
+	if want := time.Duration(n) * 100 * time.Millisecond; most < want-150*time.Millisecond || least > want+150*time.Millisecond {
+		t.Errorf("%d samples in %v to %v, want one every 100ms", n, least, most)
 	}
 	events := func() string {
 		return string(call[struct{ Events json.RawMessage }](h, "get_pin_events", `{"pin":"light"}`).Events)
@@ -308,7 +310,7 @@ func TestSampling(t *testing.T) {
 	} {
 		b.ADC(0, millivolts)
 		raw := millivolts * 1023 / 5000
-		wait("the sample does not come", func(s summary) bool { return s.Latest == raw })
+		latest(raw)
 		if got := events(); got != want {
 			t.Errorf("at %d mV the events are %s", millivolts, got)
 		}
@@ -320,14 +322,16 @@ func TestSampling(t *testing.T) {
 		Values []int
 	}
 	all := func() buffer { return call[buffer](h, "get_pin_buffer", `{"pin":14,"limit":20}`) }
-	full := all()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end) && full.Values[0] != 204; full = all() {
-	}
+	var full buffer
+	wait.For(t, "a full buffer", func() bool {
+		full = all()
+		return full.Values[0] == 204
+	})
 	if full.Pin != "light" || full.Count != 20 || !slices.Equal(full.Values, slices.Repeat([]int{204}, 20)) {
 		t.Errorf("the buffer is %+v", full)
 	}
 	b.ADC(0, 2000)
-	wait("the sample does not come", func(s summary) bool { return s.Latest == 409 })
+	latest(409)
 	if mixed := all(); mixed.Values[0] != 204 || mixed.Values[19] != 409 || !slices.IsSorted(mixed.Values) {
 		t.Errorf("the buffer is %+v", mixed)
 	}
