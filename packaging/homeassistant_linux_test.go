@@ -14,11 +14,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/goccy/go-yaml"
 
 	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 const app = "homeassistant/ferrule/"
@@ -216,8 +216,7 @@ func startNginx(t *testing.T, program, upstream, allowed string) string {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(program, "-p", dir, "-e", "stderr", "-c", file, "-g", "daemon off;")
-	var said strings.Builder
-	cmd.Stderr = &said
+	cmd.Stderr = t.Output()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -225,13 +224,12 @@ func startNginx(t *testing.T, program, upstream, allowed string) string {
 		cmd.Process.Signal(syscall.SIGTERM) // it ends its workers
 		cmd.Wait()
 	})
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if conn, err := net.Dial("tcp", at); err == nil {
+	wait.For(t, "nginx listens", func() bool {
+		conn, err := net.Dial("tcp", at)
+		if err == nil {
 			conn.Close()
-			return at
 		}
-		if time.Now().After(end) {
-			t.Fatalf("nginx does not listen: %s", said.String())
-		}
-	}
+		return err == nil
+	})
+	return at
 }
