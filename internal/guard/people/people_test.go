@@ -752,6 +752,9 @@ func (n *cloudNode) Watch(fn func(key string, value []byte)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.fn = fn
+	if n.off {
+		return
+	}
 	for key, value := range n.all {
 		go fn(key, value)
 	}
