@@ -198,7 +198,7 @@ func (a *gardener) photographs() {
 func (a *gardener) waters(before int) (litres int) {
 	a.t.Helper()
 	litres = 7
-	ctx, cancel := context.WithTimeout(a.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(a.t.Context(), wait.Ample)
 	defer cancel()
 	uri := a.uri("garden://state")
 	if err := a.Subscribe(ctx, &mcp.SubscribeParams{URI: uri}); err != nil {
@@ -240,7 +240,7 @@ func (a *gardener) word(tool string) *mcp.ProgressNotificationParams {
 			if p.ProgressToken == "about "+a.tool(tool) && !strings.HasPrefix(p.Message, "waiting for ") {
 				return p
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(wait.Ample):
 			a.t.Fatalf("nothing is said about %s", tool)
 		}
 	}

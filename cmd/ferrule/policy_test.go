@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
@@ -18,8 +17,7 @@ func TestPolicyBuiltin(t *testing.T) {
 	fleet := startSim(t, sim.Config{Count: 1})
 	g := startGateway(t, map[string]string{"robot": fleet.Addrs()[0]}, unmeasured, func(c *config.Config) { c.Policy.Preset = "read-only" })
 	g.online("robot")
-	const wait = 20 * time.Second
-	if _, err := g.call(ferrule.GatewayID, "status", `{}`, wait); err != nil {
+	if _, err := g.call(ferrule.GatewayID, "status", `{}`, ample); err != nil {
 		t.Errorf("status: %v", err)
 	}
 	for tool, want := range map[string]string{"gpio_read": `"succeeded":1`, "gpio_write": "the preset read-only permits only what reads"} {
@@ -27,11 +25,11 @@ func TestPolicyBuiltin(t *testing.T) {
 		if tool == "gpio_write" {
 			args = `{"pin":2,"value":true}`
 		}
-		got, err := g.call(ferrule.GatewayID, "call_many", `{"devices":["robot"],"tool":"`+tool+`","arguments":`+args+`}`, wait)
+		got, err := g.call(ferrule.GatewayID, "call_many", `{"devices":["robot"],"tool":"`+tool+`","arguments":`+args+`}`, ample)
 		if err != nil || !strings.Contains(got, want) {
 			t.Errorf("call_many of %s: %s, %v; want %s", tool, got, err, want)
 		}
-		_, err = g.call("robot", tool, args, wait)
+		_, err = g.call("robot", tool, args, ample)
 		if (err == nil) != (tool == "gpio_read") || err != nil && ferrule.AsError(err).Code != ferrule.Denied {
 			t.Errorf("%s: %v", tool, err)
 		}

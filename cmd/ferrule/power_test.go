@@ -118,6 +118,7 @@ func TestPowerCuts(t *testing.T) {
 	board, gate := newPowered(t, serveBoard), newPowered(t, serveGate(&opened, modern, false))
 	old, quiet := newPowered(t, serveGate(&openedOld, legacy, false)), newPowered(t, serveGate(&openedQuiet, legacy, true))
 	g := startGateway(t, map[string]string{"robot": board.address}, unmeasured, func(c *config.Config) {
+		c.Retry.Grace, c.Retry.Wait, c.Calls.Deadline = config.Interval(ample), config.Interval(ample), config.Interval(ample)
 		for name, d := range map[string]*powered{"gate": gate, "old": old, "quiet": quiet} {
 			c.Devices.HTTP = append(c.Devices.HTTP, config.HTTPDevice{URL: "http://" + d.address + "/mcp", Name: name})
 		}
