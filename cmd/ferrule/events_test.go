@@ -22,6 +22,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/local/control"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/figure"
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
@@ -68,7 +69,7 @@ func withToys(t *testing.T, cfg config.Config, toys ...tcp.Board) *testGateway {
 // lamp makes a toy do something that it sends a notification about.
 func (g *testGateway) lamp(id string) {
 	g.t.Helper()
-	if _, err := g.call(id, "self.lamp.turn_on", `{}`, 5*time.Second); err != nil {
+	if _, err := g.call(id, "self.lamp.turn_on", `{}`, ample); err != nil {
 		g.t.Fatal(err)
 	}
 }
@@ -263,6 +264,9 @@ func TestTalkativeToy(t *testing.T) {
 	cfg.Listen = "127.0.0.1:0"
 	g := withToys(t, cfg, tcp.Board{Address: toys.Addrs()[0], Name: "toy"})
 	g.online("toy")
+	// A slow machine may deliver several notifications at once. So all are counted, from the
+	// beginning.
+	began := time.Now()
 	var agents []*testAgent
 	for _, mcpVersion := range mcpVersions {
 		a := dialAgent(t, g, mcpVersion, "/mcp")
@@ -270,32 +274,29 @@ func TestTalkativeToy(t *testing.T) {
 		agents = append(agents, a)
 	}
 	people := watches(t, g.data, "toy")
-	for _, a := range agents {
-		for len(a.updates) > 0 {
-			<-a.updates
-		}
-	}
-	began, slowest := time.Now(), time.Duration(0)
-	for time.Since(began) < 3*time.Second {
+	slowest := time.Duration(0)
+	for until := time.Now().Add(3 * time.Second); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
 		start := time.Now()
 		g.lamp("toy")
 		slowest = max(slowest, time.Since(start))
-		time.Sleep(20 * time.Millisecond)
 	}
-	seconds := int(time.Since(began) / time.Second)
 	for _, a := range agents {
-		if n := len(a.updates); n < 3 || n > 4*(seconds+1)+1 {
+		wait.For(t, a.name+" is notified again", func() bool { return len(a.updates) >= 3 })
+		if n, seconds := len(a.updates), int(time.Since(began)/time.Second); n > 4*(seconds+1) {
 			t.Errorf("%s was notified %d times in %d seconds", a.name, n, seconds)
 		}
 		if s := a.state("toy"); len(s.Notifications) != 1 || !strings.HasPrefix(string(s.Notifications[0].Params), `{"count":`) {
 			t.Errorf("%s reads %+v", a.name, s)
 		}
 	}
-	people.mu.Lock()
-	n := len(people.events)
-	people.mu.Unlock()
-	t.Logf("people saw %d events, and a call took %v at most", n, slowest.Round(time.Millisecond))
-	if n < 3 || n > 5*(seconds+1)+20 || slowest > time.Second {
-		t.Errorf("people saw %d events, and a call took %v", n, slowest)
+	seen := func() int {
+		people.mu.Lock()
+		defer people.mu.Unlock()
+		return len(people.events)
 	}
+	wait.For(t, "people see events", func() bool { return seen() >= 3 })
+	if n, seconds := seen(), int(time.Since(began)/time.Second); n > 5*(seconds+1)+20 {
+		t.Errorf("people saw %d events in %d seconds", n, seconds)
+	}
+	figure.AtMost(t, "a call to a toy that sends notifications all the time", slowest, time.Second)
 }

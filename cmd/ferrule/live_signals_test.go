@@ -41,6 +41,9 @@ func TestLiveSignals(t *testing.T) {
 	if s := told.Signals[0]; told.Device != "robot" || s.Name != "volts_volts" || time.Since(s.Time) > ample {
 		t.Errorf("it reads %+v", told)
 	}
+	// A slow machine may deliver several notifications at once. So all are counted, from the
+	// beginning.
+	began := time.Now()
 	for _, a := range agents {
 		if err := a.Subscribe(t.Context(), &mcp.SubscribeParams{URI: volts}); err != nil {
 			t.Fatalf("%s: %v", a.name, err)
@@ -58,35 +61,24 @@ func TestLiveSignals(t *testing.T) {
 		wait.For(t, a.name+" has the signal in its list", func() bool { return slices.Contains(a.uris(), volts) })
 	}
 	for _, a := range agents {
-		for len(a.updates) > 0 {
-			<-a.updates
+		wait.For(t, a.name+" is notified again", func() bool { return len(a.updates) >= 2 })
+		if n, most := 1+len(a.updates), int(time.Since(began)/time.Second)+1; n > most {
+			t.Errorf("%s was notified %d times, want at most %d", a.name, n, most)
 		}
-	}
-	began := time.Now()
-	time.Sleep(2500 * time.Millisecond)
-	counts := make([]int, len(agents))
-	for i, a := range agents {
-		counts[i] = len(a.updates)
-	}
-	most := int(time.Since(began)/time.Second) + 1
-	if slices.Min(counts) < 2 || slices.Max(counts) > most {
-		t.Errorf("%d notifications, want from 2 to %d", counts, most)
 	}
 	for _, a := range agents {
 		if err := a.Unsubscribe(t.Context(), &mcp.UnsubscribeParams{URI: volts}); err != nil {
 			t.Errorf("%s: %v", a.name, err)
 		}
 	}
-	time.Sleep(300 * time.Millisecond) // the newer version of MCP has no answer
-	for _, a := range agents {
-		for len(a.updates) > 0 {
-			<-a.updates
+	// The newer version of MCP has no answer, so the last notifications may come later.
+	wait.For(t, "no agent is notified for more than a second", func() bool {
+		for _, a := range agents {
+			for len(a.updates) > 0 {
+				<-a.updates
+			}
 		}
-	}
-	time.Sleep(1500 * time.Millisecond)
-	for _, a := range agents {
-		if n := len(a.updates); n > 0 {
-			t.Errorf("%s was notified %d times after it unsubscribed", a.name, n)
-		}
-	}
+		time.Sleep(1500 * time.Millisecond)
+		return !slices.ContainsFunc(agents, func(a *testAgent) bool { return len(a.updates) > 0 })
+	})
 }

@@ -219,6 +219,25 @@ func readResources(t *testing.T, a *testAgent, alone bool) {
 	}
 }
 
+// quiet drops notifications of changed lists, such as those of the start, until none have
+// arrived for a second.
+func quiet(t *testing.T, agents []*testAgent) {
+	t.Helper()
+	wait.For(t, "no more notifications arrive", func() bool {
+		time.Sleep(time.Second)
+		arrived := false
+		for _, a := range agents {
+			for ; len(a.tools) > 0; arrived = true {
+				<-a.tools
+			}
+			for ; len(a.resources) > 0; arrived = true {
+				<-a.resources
+			}
+		}
+		return !arrived
+	})
+}
+
 // TestResourcesOfMany checks that agents are told of a new device even if the tool list
 // does not change, and of nothing else.
 func TestResourcesOfMany(t *testing.T) {
@@ -229,15 +248,7 @@ func TestResourcesOfMany(t *testing.T) {
 		for _, mcpVersion := range mcpVersions {
 			agents = append(agents, dialAgent(t, g, mcpVersion, "/mcp"))
 		}
-		time.Sleep(500 * time.Millisecond) // let the notifications of the start arrive
-		for _, a := range agents {
-			for len(a.tools)+len(a.resources) > 0 {
-				select {
-				case <-a.tools:
-				case <-a.resources:
-				}
-			}
-		}
+		quiet(t, agents)
 		dev, manifest, _ := g.Fleet.Lookup("sensor-00000")
 		more := *dev
 		more.ID = "another"
