@@ -12,6 +12,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/local/control"
 	"github.com/ferrulehq/ferrule/internal/ops/doctor"
+	"github.com/ferrulehq/ferrule/internal/testenv/figure"
 )
 
 // TestDoctorOutput checks the output of findings, the keys of their JSON and the exit code.
@@ -70,7 +71,7 @@ func TestDoctorChangesNothing(t *testing.T) {
 	}
 }
 
-// TestDoctorHangingGateway checks that a gateway that never answers is reported in time.
+// TestDoctorHangingGateway checks that a gateway that never answers is reported.
 func TestDoctorHangingGateway(t *testing.T) {
 	c := newCommandLine(t)
 	data := os.Getenv("FERRULE_DATA")
@@ -88,7 +89,5 @@ func TestDoctorHangingGateway(t *testing.T) {
 	defer ln.Close()
 	start := time.Now()
 	c.want(exitOther, " cannot be reached: no answer within 900ms\n", "doctor")
-	if took := time.Since(start); took > 3*time.Second {
-		t.Errorf("it took %v", took)
-	}
+	figure.AtMost(t, "the doctor beside a gateway that never answers", time.Since(start), 3*time.Second)
 }
