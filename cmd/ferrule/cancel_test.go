@@ -12,11 +12,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
-// atOnce is a short time on a busy machine.
-const atOnce = time.Second
-
-// TestCancel checks that a canceled call leaves the queue or the device at once, that
-// the journal says whether it may have run, and that the next call is served.
+// TestCancel checks that a canceled call leaves the queue or the device before the device
+// answers, that the journal says whether it may have run, and that the next call is served.
 func TestCancel(t *testing.T) {
 	for _, mcpVersion := range mcpVersions {
 		t.Run(mcpVersion+" http", func(t *testing.T) {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"slices"
@@ -19,12 +21,13 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/figure"
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestHostile connects a board that does all the harm it can, next to two good ones. Agents
-// go on using the good ones. Each call to the bad one has a true outcome in time, tools that
-// cannot be used have a reason, the others are found and called, and nothing is left behind.
+// go on using the good ones. Each call to the bad one has a true outcome, tools that cannot
+// be used have a reason, the others are found and called, and nothing is left behind.
 func TestHostile(t *testing.T) {
 	goroutines := runtime.NumGoroutine()
 	t.Run("run", beHostile)
@@ -33,13 +36,26 @@ func TestHostile(t *testing.T) {
 	})
 }
 
+// muteTools gives a short deadline to the tools that never answer in time. Others get all
+// the time that a busy machine needs.
+const muteTools = `
+match: {device: hostile}
+tools:
+  answers_garbage: {deadline: 2s}
+  answers_others: {deadline: 2s}
+  answers_late: {deadline: 2s}
+`
+
 func beHostile(t *testing.T) {
-	const deadline = 2 * time.Second
+	overlays := t.TempDir()
+	if err := os.WriteFile(filepath.Join(overlays, "hostile.yaml"), []byte(muteTools), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	left, right := startSim(t, sim.Config{}), startSim(t, sim.Config{})
 	hostile := startSim(t, sim.Config{Misbehave: "hostile"})
 	g := startGateway(t, map[string]string{
 		"left": left.Addrs()[0], "right": right.Addrs()[0], "hostile": hostile.Addrs()[0],
-	}, func(c *config.Config) { c.Calls.Deadline = config.Interval(deadline) })
+	}, func(c *config.Config) { c.Calls.Deadline, c.Overlays = config.Interval(ample), overlays })
 	g.online("left")
 	g.online("right")
 	var agents []*testAgent
@@ -58,40 +74,42 @@ func beHostile(t *testing.T) {
 
 	g.online("hostile")
 	floods(t, agents[0])
+	var slowest time.Duration
 	for i, a := range agents {
-		answersOf(t, a, []string{"answers_garbage", "answers_others"}[i], deadline)
+		slowest = max(slowest, answersOf(t, a, []string{"answers_garbage", "answers_others"}[i]))
 		foundAndCalled(t, a)
 	}
+	figure.AtMost(t, "a call to a hostile board with a deadline of 2s", slowest, 5*time.Second)
 	for _, mcpVersion := range mcpVersions {
 		wellListed(t, dialAgent(t, g, mcpVersion, "/mcp/devices/hostile"))
 	}
 	reasonsShown(t, g)
 
+	for i := range neighbors {
+		wait.For(t, "the good boards are used", func() bool { return neighbors[i].times.Load() >= 20 })
+	}
 	stop()
 	good.Wait()
-	for i, n := range neighbors {
-		t.Logf("%s: the good boards were listed and used %d times, the slowest took %v", mcpVersions[i], n.times, n.slowest.Round(time.Millisecond))
-		if n.wrong != "" || n.times < 20 {
-			t.Errorf("%s: the good boards were used %d times: %s", mcpVersions[i], n.times, n.wrong)
+	for i := range neighbors {
+		n := &neighbors[i]
+		t.Logf("%s: the good boards were listed and used %d times, the slowest took %v", mcpVersions[i], n.times.Load(), n.slowest.Round(time.Millisecond))
+		if n.wrong != "" {
+			t.Errorf("%s: the good boards were used %d times: %s", mcpVersions[i], n.times.Load(), n.wrong)
 		}
 	}
-	most := heap()
-	t.Logf("the heap was %d MB at most", most>>20)
-	if most > 256<<20 {
-		t.Errorf("the heap was %d MB", most>>20)
-	}
+	figure.AtMost(t, "MB of heap with a hostile board", heap()>>20, 256)
 }
 
 // neighbor counts the calls of the good boards meanwhile.
 type neighbor struct {
-	times   int
+	times   atomic.Int64
 	slowest time.Duration
 	wrong   string
 }
 
 // use lists and calls the good boards until done.
 func (n *neighbor) use(a *testAgent, done chan struct{}) {
-	for ; ; n.times++ {
+	for ; ; n.times.Add(1) {
 		select {
 		case <-done:
 			return
@@ -153,8 +171,8 @@ func floods(t *testing.T, a *testAgent) {
 }
 
 // answersOf checks the outcome of each kind of answer of the hostile board, and of one
-// that never comes.
-func answersOf(t *testing.T, a *testAgent, silly string, deadline time.Duration) {
+// that never comes. It returns how long the slowest took.
+func answersOf(t *testing.T, a *testAgent, silly string) (slowest time.Duration) {
 	t.Helper()
 	for _, test := range []struct {
 		tool string
@@ -170,16 +188,13 @@ func answersOf(t *testing.T, a *testAgent, silly string, deadline time.Duration)
 	} {
 		start := time.Now()
 		told, err := a.use(context.Background(), "hostile__"+test.tool, `{"token":"`+a.name+`"}`)
-		took := time.Since(start)
+		slowest = max(slowest, time.Since(start))
 		if err != nil {
 			t.Errorf("%s: %s: %v", a.name, test.tool, err)
 			continue
 		}
 		if told.code != test.code || told.isError != (test.code != "") || !strings.Contains(told.text, test.part) {
 			t.Errorf("%s: %s: %t, %q, %.300s", a.name, test.tool, told.isError, told.code, told.text)
-		}
-		if took > 2*deadline+atOnce { // the neighbors, and other tests, keep the machine busy
-			t.Errorf("%s: %s took %v", a.name, test.tool, took)
 		}
 		if told.isError && len(told.text) > 1000 {
 			t.Errorf("%s: %s: the error has %d bytes", a.name, test.tool, len(told.text))
@@ -188,6 +203,7 @@ func answersOf(t *testing.T, a *testAgent, silly string, deadline time.Duration)
 			t.Errorf("%s: clients are made to take apart what is 5000 deep", a.name)
 		}
 	}
+	return slowest
 }
 
 var validName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,46}$`)
