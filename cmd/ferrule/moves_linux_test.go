@@ -17,6 +17,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/local/control"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/figure"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
@@ -104,14 +105,15 @@ func joins(cfg *config.Config, name string, c *natscluster.Cluster) {
 }
 
 // TestMoves checks that a device that connects to another node, while its link to the
-// first is open, can be called there within a second. It is the same device, and the
-// first node has dropped it.
+// first is open, can be called there. It is the same device, and the first node has
+// dropped it.
 func TestMoves(t *testing.T) {
 	servers := natscluster.Start(t, natscluster.Options{Size: 1})
 	a, atA := nodeWithDialIn(t, "a", servers, "24:6f:28:aa:bb:01")
 	b, atB := nodeWithDialIn(t, "b", servers, "24:6f:28:aa:bb:01")
 	const toy = "sim-board"
 	var old net.Conn
+	var longest time.Duration
 	for i, at := range []string{atA, atB, atA, atB} {
 		holder, other, name := a, b, "a"
 		if at == atB {
@@ -125,19 +127,19 @@ func TestMoves(t *testing.T) {
 		device := sim.NewBoard()
 		go device.Serve(t.Context(), conn)
 		wait.For(t, "it can be called through the other node", func() bool {
-			_, err := other.call(toy, "gpio_read", `{"pin":2}`, time.Second)
+			_, err := other.call(toy, "gpio_read", `{"pin":2}`, ample)
 			return err == nil && other.device(toy).Node == name && holder.device(toy).State == ferrule.StateOnline
 		})
 		took := time.Since(holder.device(toy).Since)
 		t.Logf("called by way of the other node %v after its hello, %v after it dialled", took.Round(time.Millisecond), time.Since(start).Round(time.Millisecond))
-		if i > 0 && took > time.Second {
-			t.Errorf("it took %v", took)
+		if i > 0 {
+			longest = max(longest, took)
 		}
 		if dev := other.device(toy); dev.Epoch != uint64(i+1) || dev.Trust != ferrule.TrustAdopted || dev.Address != "24:6f:28:aa:bb:01" {
 			t.Errorf("got %+v", dev)
 		}
 		if old != nil {
-			old.SetReadDeadline(time.Now().Add(2 * time.Second))
+			old.SetReadDeadline(time.Now().Add(wait.Ample))
 			if _, err := io.Copy(io.Discard, old); err != nil {
 				t.Errorf("the first node has not dropped it: %v", err)
 			}
@@ -147,6 +149,7 @@ func TestMoves(t *testing.T) {
 			t.Errorf("there are %d devices", n)
 		}
 	}
+	figure.AtMost(t, "a device that has moved can be called through the other node", longest, time.Second)
 }
 
 // TestRemoteDecisions checks that a person can decide about a device on any node, and

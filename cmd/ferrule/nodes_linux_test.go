@@ -24,11 +24,12 @@ import (
 	"github.com/ferrulehq/ferrule/internal/journal"
 	"github.com/ferrulehq/ferrule/internal/local/control"
 	"github.com/ferrulehq/ferrule/internal/sim"
+	"github.com/ferrulehq/ferrule/internal/testenv/figure"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
-var kills = flag.Int("kills", 3, "how often TestNodes kills a server or a node")
+var kills = flag.Int("kills", 2, "how often TestNodes kills a server or a node")
 
 // upNode is a `ferrule up` process that is a node with boards.
 type upNode struct {
@@ -128,7 +129,7 @@ func (n *upNode) call(device, tool, args string) (*ferrule.Result, error) {
 	}
 	client := control.NewClient(socket)
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(n.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(n.t.Context(), wait.Ample)
 	defer cancel()
 	return client.Handle(ctx, &ferrule.Call{
 		Principal: ferrule.Principal{Role: ferrule.Person, Name: "test"}, Device: device, Tool: tool, Args: json.RawMessage(args),
@@ -187,7 +188,7 @@ func (a *nodeAgent) call(name string, args map[string]any) error {
 	if err != nil {
 		return ferrule.Errorf(ferrule.Offline, "no gateway")
 	}
-	ctx, cancel := context.WithTimeout(a.t.Context(), 40*time.Second)
+	ctx, cancel := context.WithTimeout(a.t.Context(), wait.Ample)
 	defer cancel()
 	result, err := session.CallTool(ctx, &mcp.CallToolParams{Name: name, Arguments: args})
 	if err != nil {
@@ -244,7 +245,7 @@ func TestNodes(t *testing.T) {
 	}
 	for _, id := range devices {
 		for _, n := range nodes {
-			n.reaches(id, 30*time.Second)
+			n.reaches(id, wait.Ample)
 		}
 	}
 
@@ -259,7 +260,7 @@ func TestNodes(t *testing.T) {
 			killNode(t, nodes[1+i%2], traffic)
 		}
 		for _, id := range devices {
-			nodes[0].reaches(id, 40*time.Second)
+			nodes[0].reaches(id, wait.Ample)
 		}
 	}
 	outcomes := traffic.end()
@@ -272,8 +273,8 @@ func TestNodes(t *testing.T) {
 		}
 	}
 	judgeNodes(t, outcomes, runs)
-	for _, d := range traffic.recoveries {
-		t.Logf("%s: calls to other nodes were answered again after %v", d.what, d.took.Round(time.Millisecond))
+	for what, took := range traffic.recoveries {
+		figure.AtMost(t, "calls to other nodes are answered again after a "+what+" is killed", took, 2*time.Second)
 	}
 	journalsIntact(t, nodes, outcomes, runs)
 }
@@ -282,7 +283,7 @@ func TestNodes(t *testing.T) {
 // answered again, and restarts it.
 func killServer(t *testing.T, servers *natscluster.Cluster, i int, traffic *traffic) {
 	t.Helper()
-	traffic.measure("server killed", 2*time.Second, nil, servers.Servers[i].Kill)
+	traffic.measure("server", nil, servers.Servers[i].Kill)
 	servers.Servers[i].Start()
 	servers.WaitHealthy()
 }
@@ -291,7 +292,7 @@ func killServer(t *testing.T, servers *natscluster.Cluster, i int, traffic *traf
 // disturbed.
 func killNode(t *testing.T, n *upNode, traffic *traffic) {
 	t.Helper()
-	traffic.measure("node "+n.name+" killed", 2*time.Second, n, n.kill)
+	traffic.measure("node", n, n.kill)
 	n.start()
 }
 
@@ -301,20 +302,15 @@ type traffic struct {
 	devices    []string
 	done       chan struct{}
 	wg         sync.WaitGroup
-	recoveries []recovery
+	recoveries map[string]time.Duration // the longest after the end of each kind
 
 	mu       sync.Mutex
 	outcomes []outcome
 	last     map[string]time.Time // when a call to each device was last begun that was answered
 }
 
-type recovery struct {
-	what string
-	took time.Duration
-}
-
 func startTraffic(t *testing.T, at *upNode, devices []string) *traffic {
-	tr := &traffic{t: t, devices: devices, done: make(chan struct{}), last: make(map[string]time.Time)}
+	tr := &traffic{t: t, devices: devices, done: make(chan struct{}), recoveries: make(map[string]time.Duration), last: make(map[string]time.Time)}
 	for w := range 2 {
 		for _, id := range devices {
 			agent := &nodeAgent{t: t, node: at}
@@ -356,13 +352,13 @@ func (tr *traffic) run(agent *nodeAgent, device string, w int) {
 	}
 }
 
-// measure does something and waits until a later call to every device is answered,
+// measure kills something and waits until a later call to every device is answered,
 // except those of a node.
-func (tr *traffic) measure(what string, within time.Duration, but *upNode, do func()) {
+func (tr *traffic) measure(what string, but *upNode, kill func()) {
 	tr.t.Helper()
 	start := time.Now()
-	do()
-	answered := func() bool {
+	kill()
+	wait.For(tr.t, "calls are answered again after a "+what+" was killed", func() bool {
 		tr.mu.Lock()
 		defer tr.mu.Unlock()
 		for _, id := range tr.devices {
@@ -374,18 +370,8 @@ func (tr *traffic) measure(what string, within time.Duration, but *upNode, do fu
 			}
 		}
 		return true
-	}
-	for !answered() {
-		time.Sleep(time.Millisecond)
-		if time.Since(start) > 30*time.Second {
-			tr.t.Fatalf("%s: calls are not answered again", what)
-		}
-	}
-	took := time.Since(start)
-	tr.recoveries = append(tr.recoveries, recovery{what, took})
-	if took > within {
-		tr.t.Errorf("%s: calls were answered again after %v, at most %v", what, took, within)
-	}
+	})
+	tr.recoveries[what] = max(tr.recoveries[what], time.Since(start))
 }
 
 func (tr *traffic) end() []outcome {
@@ -423,7 +409,6 @@ func judgeNodes(t *testing.T, outcomes []outcome, runs map[string]int) {
 // are intact and have all calls that ran.
 func journalsIntact(t *testing.T, nodes []*upNode, outcomes []outcome, runs map[string]int) {
 	t.Helper()
-	time.Sleep(1500 * time.Millisecond) // records of reads wait for a second
 	recorded := make(map[string]bool)
 	for _, n := range nodes { // the node that holds the board records the intent
 		if err := journal.Read(n.data, func(e ferrule.Entry) error {
