@@ -39,7 +39,8 @@ func TestPluggedIn(t *testing.T) {
 	arduino.WaitPin("B5", true)
 
 	// The clone is listed, with the next step.
-	time.Sleep(1500 * time.Millisecond) // three rounds of discovery
+	wait.For(t, "the clone is listed", func() bool { return c.device(cloneAt).ID != "" })
+	time.Sleep(1500 * time.Millisecond) // three rounds of discovery, which must not open it
 	if d := c.device(cloneAt); d.ID != cloneAt || d.State != string(ferrule.StateOffline) || d.Trust != string(ferrule.TrustPending) {
 		t.Errorf("got %+v", d)
 	}
@@ -89,7 +90,7 @@ func TestPortInUse(t *testing.T) {
 	usb.plug(usbBoard{idVendor: "2e8a", idProduct: "000a", serial: "E6614103E73F2A36", product: "Pico", place: "1-1"}, "ttyACM0", board.Path())
 	port, err := os.OpenFile("/dev/ttyACM0", os.O_RDWR|syscall.O_NOCTTY, 0)
 	usb.must(err)
-	other := exec.CommandContext(t.Context(), "sleep", "60")
+	other := exec.CommandContext(t.Context(), "sleep", "600")
 	other.Stdin = port
 	usb.must(other.Start())
 	usb.must(port.Close())

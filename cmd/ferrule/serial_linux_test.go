@@ -15,6 +15,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
+	"github.com/ferrulehq/ferrule/internal/testenv/figure"
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
@@ -145,7 +146,7 @@ func TestUnoSlow(t *testing.T) {
 	board.WaitPin("B5", true)
 }
 
-// TestUnoWrongBaud checks that a wrong bit rate is reported soon.
+// TestUnoWrongBaud checks that a wrong bit rate is reported.
 func TestUnoWrongBaud(t *testing.T) {
 	board := uno.Start(t, uno.Options{Strict: true})
 	g := startGateway(t, nil, onSerial("uno", board, 9600))
@@ -154,7 +155,7 @@ func TestUnoWrongBaud(t *testing.T) {
 	})
 }
 
-var plugging = flag.Duration("plugging", 60*time.Second, "how long TestUnosPlugged plugs and unplugs")
+var pulls = flag.Int("pulls", 40, "how many cables TestUnosPlugged pulls")
 
 // TestUnosPlugged plugs and unplugs ten boards at random while they are called:
 // each call has an outcome that agrees with what its board counted, nothing runs
@@ -197,17 +198,20 @@ func plugAndCall(t *testing.T) {
 		callers.Go(func() { tallies[i].call(g, ids[i], done) })
 	}
 	plugged := slices.Repeat([]bool{true}, count)
-	pulls := 0
-	for end := time.Now().Add(*plugging); time.Now().Before(end); time.Sleep(rand.N(100 * time.Millisecond)) {
-		switch i := rand.IntN(count); {
-		case !plugged[i]:
-			boards[i].Replug()
-			plugged[i] = true
-		case g.device(ids[i]).State == ferrule.StateOnline:
-			boards[i].Hangup()
-			plugged[i] = false
-			pulls++
-		}
+	for pull := range *pulls {
+		wait.For(t, fmt.Sprintf("cable %d is pulled", pull), func() bool {
+			time.Sleep(rand.N(100 * time.Millisecond))
+			switch i := rand.IntN(count); {
+			case !plugged[i]:
+				boards[i].Replug()
+				plugged[i] = true
+			case g.device(ids[i]).State == ferrule.StateOnline:
+				boards[i].Hangup()
+				plugged[i] = false
+				return true
+			}
+			return false
+		})
 	}
 	for i, b := range boards {
 		if !plugged[i] {
@@ -217,7 +221,7 @@ func plugAndCall(t *testing.T) {
 	}
 	close(done)
 	callers.Wait()
-	unanswered := 0
+	unanswered, longest := 0, time.Duration(0)
 	for i, b := range boards {
 		g.online(ids[i])
 		if got := g.at(addresses[i]).ID; got != ids[i] {
@@ -225,15 +229,17 @@ func plugAndCall(t *testing.T) {
 		}
 		tallies[i].judge(t, ids[i], int(g.must(ids[i], "runs", `{}`, "total").(float64)), int(g.must(ids[i], "runs", `{}`, "repeats").(float64)))
 		unanswered += tallies[i].codes[ferrule.Unanswered]
+		longest = max(longest, tallies[i].longest)
 		for _, on := range []bool{true, false} {
 			g.must(ids[i], "gpio_write", fmt.Sprintf(`{"pin":13,"value":%t}`, on), "value")
 			b.WaitPin("B5", on)
 		}
 	}
-	t.Logf("%d cables were pulled, %d calls went unanswered", pulls, unanswered)
-	if pulls < int(plugging.Seconds())/3 || unanswered == 0 {
-		t.Error("that is too few")
+	t.Logf("%d cables were pulled, %d calls went unanswered", *pulls, unanswered)
+	if unanswered == 0 {
+		t.Error("no cable was pulled during a call")
 	}
+	figure.AtMost(t, "a call to a board that is plugged and unplugged", longest, 31*time.Second)
 }
 
 // at returns the device at an address.
@@ -248,8 +254,9 @@ func (g *testGateway) at(address string) ferrule.Device {
 
 // tally is the outcomes of the calls to one board.
 type tally struct {
-	codes map[ferrule.Code]int
-	wrong []string
+	codes   map[ferrule.Code]int
+	longest time.Duration
+	wrong   []string
 }
 
 // call calls a board with a new token each time, until done.
@@ -272,10 +279,8 @@ func (c *tally) call(g *testGateway, device string, done chan struct{}) {
 			code = ferrule.AsError(err).Code
 		}
 		c.codes[code]++
-		switch {
-		case time.Since(start) > ample+time.Second: // a call that ends by its deadline ends a little after
-			c.wrong = append(c.wrong, fmt.Sprintf("call %d took %v", i, time.Since(start)))
-		case code != "" && code != ferrule.Offline && code != ferrule.Unanswered:
+		c.longest = max(c.longest, time.Since(start))
+		if code != "" && code != ferrule.Offline && code != ferrule.Unanswered {
 			c.wrong = append(c.wrong, err.Error())
 		}
 		time.Sleep(20 * time.Millisecond) // leave the machine some time for other tests
