@@ -1,4 +1,4 @@
-.PHONY: help build check test lint ci nightly fuzz bench e2e soak release
+.PHONY: help build check test lint ci peers measure nightly fuzz bench e2e soak release
 
 help: ## list the targets
 	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -9,8 +9,14 @@ build: ## build the binary ./ferrule
 check: ## the quick answer: format, vet, lint, unit tests; two minutes
 	bash .ci/check
 
-ci: ## the gate: everything that a commit must pass; about 30 minutes on 2 cores
+ci: ## the gate: everything that a commit must pass
 	bash .ci/run
+
+peers: ## jobs of real parts: all, or those in JOBS
+	bash .ci/jobs $(JOBS)
+
+measure: ## times, ratios and memory, on a quiet machine
+	bash .ci/measure
 
 nightly: ## what takes too long for the gate
 	bash .ci/nightly
@@ -25,7 +31,7 @@ fuzz: ## every fuzz target for half a minute
 	bash .ci/fuzz 30s
 
 bench: ## all ratios, with their figures
-	bash .ci/ratios all
+	RUN='^TestRatio' bash .ci/measure
 
 e2e: ## real agent programs, with a stand-in for their model
 	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && bash internal/testenv/agents/install "$$dir" && \
