@@ -7,7 +7,6 @@ import (
 	"image/png"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -149,12 +148,6 @@ func TestHostileSQL(t *testing.T) {
 		answer, err := g.call(ferrule.GatewayID, "sql", `{"query":"SELECT 1+1 AS n"}`, ample)
 		return err == nil && answer == `{"columns":["n"],"rows":[[2]]}`
 	})
-}
-
-// raceDetector reports whether the race detector is on, which needs more memory.
-func raceDetector() bool {
-	info, ok := debug.ReadBuildInfo()
-	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
 // queryProcesses returns the number of query processes and the memory of the largest, or
