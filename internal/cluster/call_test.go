@@ -14,6 +14,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/cluster/clustertest"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/testenv/figure"
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
@@ -44,7 +45,7 @@ func TestCallAway(t *testing.T) {
 	for state, want := range map[ferrule.State]ferrule.Code{ferrule.StateOffline: "", ferrule.StateReleased: ferrule.Busy} {
 		b.putDevice("robot", "arm", state)
 		wait.For(t, "a sees the state", func() bool { return a.seen("robot").State == state })
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 		_, err := a.callTool(ctx, "robot", "move")
 		cancel()
 		if (err == nil) != (want == "") || err != nil && ferrule.AsError(err).Code != want {
@@ -77,7 +78,7 @@ func TestProgressAndQuestions(t *testing.T) {
 		}
 		return ferrule.Answer{Given: true, Value: json.RawMessage("42")}, nil
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 	defer cancel()
 	result, err := a.cluster.call(ctx, call)
 	if err != nil || string(result.Value) != `[42,"nobody is there"]` || strings.Join(progress, ";") != "half 1/2" {
@@ -124,7 +125,7 @@ func TestEncoding(t *testing.T) {
 			asked = append(asked, q)
 			return ferrule.Answer{Dismissed: true}, nil
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 		defer cancel()
 		return a.cluster.call(ctx, call)
 	}
@@ -148,73 +149,20 @@ func TestDeadline(t *testing.T) {
 	b.serve = func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 		until, _ := ctx.Deadline()
 		left <- time.Until(until)
-		<-ctx.Done()
 		return nil, ferrule.Errorf(ferrule.Busy, "it was waiting in the lane")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
-	time.Sleep(100 * time.Millisecond)
-	start := time.Now()
+	until, _ := ctx.Deadline()
 	call := a.newCall("robot", "move")
-	call.Timeout = ferrule.Duration(time.Hour) // the deadline of ctx counts, not this
+	call.Timeout = ferrule.Duration(2 * time.Hour) // the deadline of ctx counts, not this
+	before := time.Until(until)
 	_, err := a.cluster.call(ctx, call)
-	if l := <-left; l > 1910*time.Millisecond || l < time.Second {
-		t.Errorf("%v left, want about 1.9s", l)
+	if l, after := <-left, time.Until(until); l > before || l < after {
+		t.Errorf("%v left at the holder; %v before the call, %v after it", l, before, after)
 	}
 	if e := ferrule.AsError(err); e.Code != ferrule.Busy || e.MayHaveRun() {
 		t.Errorf("got %v, want the error of the holder", err)
-	}
-	if took := time.Since(start); took > 5*time.Second {
-		t.Errorf("took %v", took)
-	}
-}
-
-// TestSilentHolder checks that a call that gets no answer may have run.
-func TestSilentHolder(t *testing.T) {
-	a, b, _ := pair(t)
-	began, release := make(chan struct{}, 2), make(chan struct{})
-	defer close(release)
-	b.serve = func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
-		began <- struct{}{}
-		<-release
-		return nil, ferrule.Errorf(ferrule.Failed, "too late")
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	_, err := a.cluster.call(ctx, a.newCall("robot", "move"))
-	<-began
-	if e := ferrule.AsError(err); e.Code != ferrule.Unanswered || !e.MayHaveRun() {
-		t.Errorf("got %v", err)
-	}
-	gone, leave := context.WithCancel(t.Context())
-	go func() { <-began; leave() }()
-	_, err = a.cluster.call(gone, a.newCall("robot", "move"))
-	if e := ferrule.AsError(err); e.Code != ferrule.Cancelled || !e.MayHaveRun() {
-		t.Errorf("got %v", err)
-	}
-}
-
-// TestCancel checks that a call is cancelled at the holder when its caller is gone.
-func TestCancel(t *testing.T) {
-	a, b, _ := pair(t)
-	began, ended := make(chan struct{}), make(chan error, 1)
-	b.serve = func(ctx context.Context, _ *ferrule.Call) (*ferrule.Result, error) {
-		close(began)
-		<-ctx.Done()
-		ended <- ctx.Err()
-		return nil, ferrule.Errorf(ferrule.Cancelled, "cancelled in the lane")
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	go func() {
-		<-began
-		cancel()
-	}()
-	_, err := a.cluster.call(ctx, a.newCall("robot", "move"))
-	if e := ferrule.AsError(err); e.Code != ferrule.Cancelled || e.MayHaveRun() {
-		t.Errorf("got %v", err)
-	}
-	if err := <-ended; !errors.Is(err, context.Canceled) {
-		t.Errorf("it ended with %v", err)
 	}
 }
 
@@ -222,7 +170,7 @@ func TestCancel(t *testing.T) {
 // long are not sent.
 func TestSizes(t *testing.T) {
 	a, b, _ := pair(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 	defer cancel()
 	for _, size := range []int{1 << 20, 1<<20 + 1, 5 << 20} {
 		big := `"` + strings.Repeat("x", size-10) + `"`
@@ -250,7 +198,7 @@ func TestSizes(t *testing.T) {
 // TestCertainty checks that the caller gets the error of the holder.
 func TestCertainty(t *testing.T) {
 	a, b, _ := pair(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 	defer cancel()
 	for _, want := range []*ferrule.Error{
 		ferrule.Errorf(ferrule.Failed, "it jammed").WithHint("look at it"),
@@ -283,7 +231,7 @@ func TestHolderChecks(t *testing.T) {
 		served.Add(1)
 		return &ferrule.Result{Value: json.RawMessage("1")}, nil
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 	defer cancel()
 	for name, test := range map[string]struct {
 		change func(call *ferrule.Call)
@@ -334,26 +282,34 @@ func TestFencing(t *testing.T) {
 	if dev := a.seen("robot"); dev.Epoch != stale.Target.Device.Epoch+1 {
 		t.Errorf("its epoch is %d, want %d", dev.Epoch, stale.Target.Device.Epoch+1)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 	defer cancel()
 	if _, err := a.cluster.call(ctx, stale); err != nil || atB.Load() != 0 || atC.Load() != 1 {
 		t.Errorf("got %v, %d at b, %d at c", err, atB.Load(), atC.Load())
 	}
 }
 
-// TestNodeGone checks that a node that is gone is detected in milliseconds, and its device
-// is then offline.
+// TestNodeGone checks that a node that is gone is detected, and its device is then offline.
 func TestNodeGone(t *testing.T) {
 	a, b, _ := pair(t)
 	b.cluster.engine.Load().Conn.Close() // as if it had been killed
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 	defer cancel()
-	wait.For(t, "the call fails fast", func() bool {
-		start := time.Now()
+	offline := func() bool {
 		_, err := a.callTool(ctx, "robot", "move")
 		e := ferrule.AsError(err)
-		return e != nil && e.Code == ferrule.Offline && !e.MayHaveRun() && strings.Contains(e.Message, "offline since") && time.Since(start) < 100*time.Millisecond
-	})
+		return e != nil && e.Code == ferrule.Offline && !e.MayHaveRun() && strings.Contains(e.Message, "offline since")
+	}
+	wait.For(t, "the call fails", offline)
+	best := wait.Ample
+	for range 5 {
+		start := time.Now()
+		if !offline() {
+			t.Error("the device is not offline any more")
+		}
+		best = min(best, time.Since(start))
+	}
+	figure.AtMost(t, "call to a device whose node is gone", best, 100*time.Millisecond)
 }
 
 // TestNoStore checks that nodes that know each other can call without shared buckets.
@@ -375,7 +331,7 @@ func TestNoStore(t *testing.T) {
 	}
 	b.cluster.registry.Refresh() // fails
 	wait.For(t, "b reports it", func() bool { return !b.cluster.State().Working })
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 	defer cancel()
 	if _, err := a.callTool(ctx, "robot", "look"); err != nil {
 		t.Error(err)
@@ -388,7 +344,7 @@ func TestManyCalls(t *testing.T) {
 	b.serve = func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
 		return &ferrule.Result{Value: call.Args}, nil
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 	defer cancel()
 	var wg sync.WaitGroup
 	for g := range 32 {
@@ -425,7 +381,7 @@ func TestHolderGone(t *testing.T) {
 				<-ctx.Done()
 				return nil, ferrule.Errorf(ferrule.Unanswered, "sent, and then the node ended")
 			}
-			ctx, leave := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, leave := context.WithTimeout(t.Context(), wait.Ample)
 			defer leave()
 			call := a.newCall("robot", "move")
 			call.Ask = func(context.Context, ferrule.Question) (ferrule.Answer, error) {
@@ -477,7 +433,7 @@ func TestJobElsewhere(t *testing.T) {
 		call := a.newCall("robot", "move")
 		call.Operation, call.Job, call.TakesJob = op, job, true
 		call.Target.Tool = call.Target.Manifest.ToolFor(op, "move")
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 		defer cancel()
 		return a.cluster.call(ctx, call)
 	}

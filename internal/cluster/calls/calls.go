@@ -66,7 +66,8 @@ type Calls struct {
 	inbox   *inbox
 	keys    *keys
 	refused refusals
-	engine  atomic.Pointer[engine.Engine] // nil while not connected
+	patience
+	engine atomic.Pointer[engine.Engine] // nil while not connected
 }
 
 // New returns a Calls that is not connected.
@@ -75,6 +76,7 @@ func New(o Options) *Calls {
 	return &Calls{
 		options: o, names: o.Names, replies: o.Names.Replies(), sending: o.Meters.For(ferrule.PartNode),
 		outbox: newOutbox(o.Boot), inbox: newInbox(), keys: newKeys(o.Secret, run{o.Names.Node, o.Boot}),
+		patience: patience{minConfirm, lastWords},
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/cluster/clustertest"
 	"github.com/ferrulehq/ferrule/internal/cluster/engine"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // oneDevice is a registry in which this node holds a robot under epoch 1.
@@ -108,7 +109,7 @@ func TestTwice(t *testing.T) {
 			if err != nil || len(data) == 0 || data[0] != want {
 				t.Errorf("got %q, %v, want %c", data, err, want)
 			}
-		case <-time.After(5 * time.Second):
+		case <-time.After(wait.Ample):
 			t.Errorf("no reply, want %c", want)
 		}
 	}
@@ -154,7 +155,9 @@ func TestSplit(t *testing.T) {
 
 // TestInboxForgets checks that a call that may have been forgotten is not reported as
 // never arrived.
-func TestInboxForgets(t *testing.T) {
+func TestInboxForgets(t *testing.T) { synctest.Test(t, testInboxForgets) }
+
+func testInboxForgets(t *testing.T) {
 	i := newInbox()
 	time.Sleep(2 * time.Millisecond)
 	if got := i.ask(testPeer, 1, "before", time.Second); got[0][0] != frameForgot {
@@ -215,7 +218,9 @@ func TestLongCalls(t *testing.T) {
 
 // TestLateUnknown checks that the caller believes that a call has not arrived only if it
 // asked just now.
-func TestLateUnknown(t *testing.T) {
+func TestLateUnknown(t *testing.T) { synctest.Test(t, testLateUnknown) }
+
+func testLateUnknown(t *testing.T) {
 	s := &sending{call: &ferrule.Call{Device: "robot", Tool: "move"}, node: "b", sent: time.Now().Add(-time.Minute)}
 	if _, err := s.finish(t.Context(), unknown(time.Minute-slack/2)); !errors.Is(err, errMissed) {
 		t.Errorf("asked just now: %v", err)
@@ -224,6 +229,137 @@ func TestLateUnknown(t *testing.T) {
 		if _, err := s.finish(t.Context(), data); !ferrule.AsError(err).MayHaveRun() {
 			t.Errorf("asked long ago: %v", err)
 		}
+	}
+}
+
+// TestWaits checks how long a caller waits for a holder that may not be there, and for the
+// outcome of a call that has ended for the caller.
+func TestWaits(t *testing.T) {
+	e := startEngine(t)
+	e.Conn.Close() // nothing is sent
+	late := frame(frameError, ferrule.Errorf(ferrule.Busy, "it was waiting in the lane"))
+	for name, test := range map[string]struct {
+		nobody  bool          // NATS says at once that nobody received the call
+		arrived time.Duration // when the holder says that it has the call
+		ends    time.Duration // when the caller's deadline passes
+		final   time.Duration // when the outcome arrives
+		took    time.Duration
+		code    ferrule.Code
+	}{
+		"no holder":           {nobody: true, took: askAfter},
+		"doubted":             {nobody: true, arrived: askAfter / 2, final: time.Minute, took: time.Minute, code: ferrule.Busy},
+		"confirmed too late":  {nobody: true, arrived: askAfter + 1, final: time.Minute, took: askAfter},
+		"last words":          {ends: time.Second, final: time.Second + lastWords/2, took: time.Second + lastWords/2, code: ferrule.Busy},
+		"last words too late": {ends: time.Second, final: time.Minute, took: time.Second + lastWords, code: ferrule.Unanswered},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			if test.ends > 0 {
+				ctx, cancel = context.WithTimeout(t.Context(), test.ends)
+			}
+			defer cancel()
+			_, p := newOutbox("peer").open(run{"a", "boot"})
+			if test.nobody {
+				p.nobody <- struct{}{}
+			}
+			for after, data := range map[time.Duration][]byte{test.arrived: {frameRunning}, test.final: late} {
+				if after > 0 {
+					defer time.AfterFunc(after, func() { p.receive(data) }).Stop()
+				}
+			}
+			s := &sending{
+				engine: e, keys: newKeys(testSecret, testPeer), call: &ferrule.Call{Device: "robot", Tool: "look"},
+				node: "a", boot: "boot", reply: testReply(1), pending: p, patience: patience{minConfirm, lastWords},
+			}
+			start := time.Now()
+			_, err := s.wait(ctx)
+			if took := time.Since(start); took != test.took || errors.Is(err, errNobody) != (test.code == "") || test.code != "" && ferrule.AsError(err).Code != test.code {
+				t.Errorf("%s: %v after %v, want %q after %v", name, err, took, test.code, test.took)
+			}
+		})
+	}
+}
+
+// TestLastWords checks that a call is cancelled at the holder when its caller is gone or its
+// deadline passes, and that the caller gets the holder's outcome.
+func TestLastWords(t *testing.T) {
+	e := startEngine(t)
+	began, ended := make(chan struct{}), make(chan error, 1)
+	holder := testCalls(func(ctx context.Context, _ *ferrule.Call) (*ferrule.Result, error) {
+		began <- struct{}{}
+		<-ctx.Done()
+		ended <- ctx.Err()
+		return nil, ferrule.Errorf(ferrule.Cancelled, "cancelled in the lane")
+	})
+	listener := holder.Listener(e)
+	if err := listener.Listen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Stop()
+	sender := testSender(t, e)
+	sender.lastWords = wait.Ample
+	gone, leave := context.WithCancel(t.Context())
+	passed := make(chan struct{})
+	for _, test := range []struct {
+		ctx context.Context
+		end func()
+	}{{gone, leave}, {expiring{t.Context(), passed}, func() { close(passed) }}} {
+		go func() { <-began; test.end() }()
+		_, err := sender.Call(test.ctx, testCall("look"))
+		if e := ferrule.AsError(err); e.Code != ferrule.Cancelled || e.Message != "cancelled in the lane" || e.MayHaveRun() {
+			t.Errorf("got %v", err)
+		}
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("it ended with %v", err)
+		}
+	}
+}
+
+// TestSilentHolder checks that a call that gets no answer may have run.
+func TestSilentHolder(t *testing.T) {
+	e := startEngine(t)
+	began, release := make(chan struct{}), make(chan struct{})
+	holder := testCalls(func(context.Context, *ferrule.Call) (*ferrule.Result, error) {
+		began <- struct{}{}
+		<-release
+		return nil, ferrule.Errorf(ferrule.Failed, "too late")
+	})
+	listener := holder.Listener(e)
+	if err := listener.Listen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Stop()
+	defer close(release)
+	sender := testSender(t, e)
+	gone, leave := context.WithCancel(t.Context())
+	passed := make(chan struct{})
+	for _, test := range []struct {
+		ctx  context.Context
+		end  func()
+		code ferrule.Code
+	}{{gone, leave, ferrule.Cancelled}, {expiring{t.Context(), passed}, func() { close(passed) }, ferrule.Unanswered}} {
+		go func() { <-began; test.end() }()
+		_, err := sender.Call(test.ctx, testCall("look"))
+		if e := ferrule.AsError(err); e.Code != test.code || !e.MayHaveRun() {
+			t.Errorf("got %v, want %s", err, test.code)
+		}
+	}
+}
+
+// expiring is a context whose deadline passes when a channel is closed.
+type expiring struct {
+	context.Context
+	passed chan struct{}
+}
+
+func (e expiring) Done() <-chan struct{} { return e.passed }
+
+func (e expiring) Err() error {
+	select {
+	case <-e.passed:
+		return context.DeadlineExceeded
+	default:
+		return nil
 	}
 }
 

@@ -23,6 +23,12 @@ const (
 	lastWords     = 500 * time.Millisecond // for the holder to report the outcome of a cancelled call
 )
 
+// patience is how long a caller's node waits for a holder. Tests wait longer.
+type patience struct {
+	confirm   time.Duration // at least, for a holder to say that it is there
+	lastWords time.Duration
+}
+
 // send sends a call to the node of its device, and waits for the outcome.
 func (c *Calls) send(ctx context.Context, call *ferrule.Call, dev *ferrule.Device) (*ferrule.Result, error) {
 	boot, _ := c.options.Devices.Peer(dev.Node)
@@ -49,7 +55,7 @@ func (c *Calls) send(ctx context.Context, call *ferrule.Call, dev *ferrule.Devic
 	}
 	token, p := c.outbox.open(run{dev.Node, boot})
 	defer c.outbox.close(token)
-	s := &sending{names: c.names, engine: e, keys: c.keys, call: call, node: dev.Node, boot: boot, reply: c.replies + token, pending: p}
+	s := &sending{names: c.names, engine: e, keys: c.keys, call: call, node: dev.Node, boot: boot, reply: c.replies + token, pending: p, patience: c.patience}
 	if err := s.start(ctx, data); err != nil {
 		return nil, err
 	}
@@ -66,6 +72,7 @@ type sending struct {
 	boot    string // the run of the node
 	reply   string
 	pending *pending
+	patience
 	// followed is set before anything but the call is sent to the holder. From then on,
 	// a message without a subscriber says nothing about the call.
 	followed atomic.Bool
@@ -154,7 +161,7 @@ func (s *sending) wait(ctx context.Context) (*ferrule.Result, error) {
 		case <-done:
 			done = nil
 			s.tell(verbCancel, nil)
-			over = time.After(lastWords)
+			over = time.After(s.lastWords)
 		case <-over:
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				return nil, s.unanswered("no answer in time")
@@ -170,7 +177,7 @@ func (s *sending) confirmTime() time.Duration {
 	if err != nil {
 		return askAfter
 	}
-	return min(max(8*rtt, minConfirm), askAfter)
+	return max(s.confirm, min(8*rtt, askAfter))
 }
 
 func (s *sending) unanswered(why string) error {
