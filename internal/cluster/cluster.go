@@ -90,6 +90,7 @@ type Cluster struct {
 	shared   *shared.Records
 	tasks    *taskstore.Store
 	boot     string
+	farewell time.Duration                 // how long writing the last records may take
 	engine   atomic.Pointer[engine.Engine] // nil while it is not running
 
 	mu       sync.Mutex
@@ -112,7 +113,7 @@ func New(p Parts) (*Cluster, error) {
 	}
 	boot := strings.ToLower(cryptorand.Text()[:10])
 	c := &Cluster{
-		parts: p, cfg: p.Config, boot: boot,
+		parts: p, cfg: p.Config, boot: boot, farewell: farewell,
 		state: State{Mode: p.Config.Mode, Node: p.Config.Node, Tenant: p.Config.Tenant, Since: time.Now(), Reason: starting},
 	}
 	c.problems[connecting] = starting

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -17,6 +18,15 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
+
+// TestMain runs more tests at a time than there are processors: most of them wait.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if f := flag.Lookup("test.parallel"); f.Value.String() == f.DefValue {
+		flag.Set(f.Name, "6")
+	}
+	os.Exit(m.Run())
+}
 
 // testNode is a node: a Cluster, and the parts that it needs.
 type testNode struct {
@@ -210,7 +220,7 @@ func TestTwoNodes(t *testing.T) {
 	start = time.Now()
 	const n = 500
 	for range n {
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 		result, err := a.callTool(ctx, "robot", "look")
 		cancel()
 		if err != nil || string(result.Value) != `"look"` {

@@ -82,14 +82,13 @@ func TestFullDiskAtLeaf(t *testing.T) {
 // machine.
 func waitFor(t *testing.T, want uint64, what string, count func() uint64) {
 	t.Helper()
-	const still = 40 * time.Second
 	most := uint64(0)
-	for end := time.Now().Add(still); most != want; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(wait.Ample); most != want; time.Sleep(20 * time.Millisecond) {
 		switch n := count(); {
 		case n > most:
-			most, end = n, time.Now().Add(still)
+			most, end = n, time.Now().Add(wait.Ample)
 		case time.Now().After(end):
-			t.Fatalf("%d %s, unchanged for %v; want %d", n, what, still, want)
+			t.Fatalf("%d %s, unchanged for %v; want %d", n, what, wait.Ample, want)
 		}
 	}
 }

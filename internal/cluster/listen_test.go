@@ -39,7 +39,7 @@ func (e *eventLog) events() []string {
 
 func (e *eventLog) expect(t *testing.T, want ...string) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); len(e.events()) < len(want) && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(wait.Ample); len(e.events()) < len(want) && time.Now().Before(end); time.Sleep(time.Millisecond) {
 	}
 	if got := e.events(); !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

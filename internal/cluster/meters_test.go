@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/ferrulehq/ferrule/internal/cluster/clustertest"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
@@ -75,7 +74,7 @@ func TestMeters(t *testing.T) {
 				all = nil
 				call := a.newCall("robot", tool)
 				call.Parent = before
-				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 				_, err := a.cluster.call(ctx, call)
 				cancel()
 				if call.Parent != before {

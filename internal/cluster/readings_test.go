@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"strings"
 	"sync"
@@ -20,6 +21,11 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
+var (
+	readings = flag.Int("readings", 1000, "how many readings the tests store at a time")
+	restarts = flag.Int("restarts", 1, "how often TestReadingsOnce restarts the server")
+)
+
 // lightOf returns the nth reading of a device.
 func lightOf(device string, n int) ferrule.Reading {
 	at := time.UnixMicro(1_700_000_000_000_000 + int64(n)*1000)
@@ -33,12 +39,29 @@ func lightOf(device string, n int) ferrule.Reading {
 func (s *testNode) measure(device string, from, to int) {
 	s.t.Helper()
 	for n := from; n < to; n++ {
-		for end := time.Now().Add(20 * time.Second); !s.cluster.Measured(lightOf(device, n)); time.Sleep(time.Millisecond) {
+		for end := time.Now().Add(wait.Ample); !s.cluster.Measured(lightOf(device, n)); time.Sleep(time.Millisecond) {
 			if time.Now().After(end) {
 				s.t.Fatalf("reading %d of %s is not accepted", n, device)
 			}
 		}
 	}
+}
+
+// probe is a device whose readings reader ignores.
+const probe = "probe"
+
+// probe waits until the servers pass readings on to a listener at another node. They then
+// know its earlier subscriptions too. It returns how many readings were stored.
+func (s *testNode) probe(to *testNode) (n int) {
+	s.t.Helper()
+	var passed atomic.Bool
+	defer to.cluster.Samples(probe, "", func(ferrule.Reading) { passed.Store(true) })()
+	wait.For(s.t, "readings are passed on", func() bool {
+		s.measure(probe, n, n+1)
+		n++
+		return passed.Load()
+	})
+	return n
 }
 
 // reader records the stored readings of a node.
@@ -78,7 +101,7 @@ func (r *reader) take(k ferrule.StoredReading) error {
 	if k.MayRepeat {
 		r.repeat++
 	}
-	if k.Reading == nil {
+	if k.Reading == nil || k.Reading.Device == probe {
 		return nil
 	}
 	n := int(k.Reading.Batches[0].Samples[0].Value)
@@ -104,7 +127,7 @@ func (r *reader) expect(from, to int) {
 		defer r.mu.Unlock()
 		return len(r.values)
 	}
-	for end := time.Now().Add(30 * time.Second); count() < to-from && time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(wait.Ample); count() < to-from && time.Now().Before(end); time.Sleep(time.Millisecond) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,7 +151,7 @@ func (r *reader) atEnd() bool {
 // a reader continues where it stopped, also after a restart.
 func TestReadings(t *testing.T) {
 	t.Parallel()
-	const some = 5000
+	some := *readings
 	dir, cfg := t.TempDir(), DefaultConfig()
 	a := nodeWith(t, "a", cfg, noJournal{}, dir)
 	r := a.read("")
@@ -346,7 +369,7 @@ func TestReadingsOnce(t *testing.T) {
 	cfg := DefaultConfig()
 	cfg.Mode, cfg.Servers, cfg.Shards, cfg.Replicas = Join, []string{fmt.Sprintf("nats://127.0.0.1:%d", port)}, 1, 1
 	a := node(t, "a", cfg)
-	const rounds, some = 3, 6000
+	rounds, some := *restarts, 6000
 	var wg sync.WaitGroup
 	var measured atomic.Int64
 	wg.Go(func() {
@@ -366,7 +389,7 @@ func TestReadingsOnce(t *testing.T) {
 	}
 	wg.Wait()
 	wait.For(t, "all are stored", func() bool { return a.cluster.State().Unstored == 0 })
-	if n := stored(a); n != rounds*some {
+	if n := stored(a); n != uint64(rounds*some) {
 		t.Errorf("%d are stored, want %d", n, rounds*some)
 	}
 	a.read("").expect(0, rounds*some)
@@ -388,8 +411,8 @@ func TestReadingsInCluster(t *testing.T) {
 	})
 	var passed atomic.Int64
 	defer b.cluster.Samples("robot", "light", func(ferrule.Reading) { passed.Add(1) })()
-	time.Sleep(100 * time.Millisecond) // until the servers know the subscription
-	const some = 4000
+	a.probe(b)
+	some := *readings
 	start := time.Now()
 	for n := range some {
 		a.measure("robot", n, n+1)
@@ -427,7 +450,7 @@ func TestReadingsInCluster(t *testing.T) {
 		}
 		r.mu.Unlock()
 	}
-	if n := passed.Load(); n < some {
+	if n := int(passed.Load()); n < some {
 		t.Errorf("%d were passed on, want at least %d", n, some)
 	}
 }
@@ -460,7 +483,8 @@ func TestReadingsAtLeaf(t *testing.T) {
 	}
 	defer listen(center, "pump", atCenter)()
 	defer listen(two, "lamp", atTwo)()
-	time.Sleep(200 * time.Millisecond) // until the servers know the subscription
+	one.probe(center)
+	probes := uint64(center.probe(two))
 	one.measure("pump", 0, 100)
 	center.measure("lamp", 0, 100)
 	for n := range 100 {
@@ -470,8 +494,8 @@ func TestReadingsAtLeaf(t *testing.T) {
 	}
 	one.read("").expect(0, 100)
 	center.read("").expect(0, 100)
-	if n := stored(center); n != 100 {
-		t.Errorf("%d are stored at the hub, want 100", n)
+	if n := stored(center); n != 100+probes {
+		t.Errorf("%d are stored at the hub, want %d", n, 100+probes)
 	}
 	if n := stored(two); n != 0 {
 		t.Errorf("%d are stored at the other leaf, want 0", n)
@@ -486,8 +510,8 @@ func TestReadingsAtLeaf(t *testing.T) {
 		one.measure("pump", 200, 201)
 		return len(atCenter) > 0
 	})
-	if n := stored(center); n != 100 {
-		t.Errorf("%d are stored at the hub, want 100", n)
+	if n := stored(center); n != 100+probes {
+		t.Errorf("%d are stored at the hub, want %d", n, 100+probes)
 	}
 }
 
@@ -496,7 +520,7 @@ func next[T any](t *testing.T, from chan T) (got T) {
 	t.Helper()
 	select {
 	case got = <-from:
-	case <-time.After(10 * time.Second):
+	case <-time.After(wait.Ample):
 		t.Fatal("no value arrived")
 	}
 	return got

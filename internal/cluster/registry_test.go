@@ -97,7 +97,7 @@ func TestRegistryLost(t *testing.T) {
 		return dev != nil && dev.State == ferrule.StateOnline
 	})
 	wait.For(t, "a works again", func() bool { dev := a.lookup("robot"); return dev != nil && a.cluster.State().Working })
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 	defer cancel()
 	wait.For(t, "a call", func() bool {
 		_, err := a.callTool(ctx, "robot", "look")
@@ -266,7 +266,7 @@ func TestFind(t *testing.T) {
 		if !ok || dev.Node != "b" || dev.Model != "arm" || dev.State != ferrule.StateOnline {
 			t.Fatalf("%s: %+v, %t", id, dev, ok)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 		result, err := handle(ctx, &ferrule.Call{Device: id, Tool: "look", Target: ferrule.Target{Device: dev, Manifest: manifest, Tool: manifest.Tool("look")}})
 		cancel()
 		if err != nil || string(result.Value) != `"look"` {
@@ -297,6 +297,7 @@ func TestForgottenDevice(t *testing.T) {
 // TestEvents checks that events of devices are published and stored.
 func TestEvents(t *testing.T) {
 	a, b, _ := pair(t)
+	wait.For(t, "the first appearance is stored", func() bool { return a.storedEvents() == 1 })
 	received := make(chan string, 100)
 	messages, err := a.cluster.engine.Load().Conn.SubscribeSync("ferrule.home.event.>")
 	if err != nil {
@@ -304,7 +305,7 @@ func TestEvents(t *testing.T) {
 	}
 	go func() {
 		for {
-			msg, err := messages.NextMsg(10 * time.Second)
+			msg, err := messages.NextMsgWithContext(t.Context())
 			if err != nil {
 				return
 			}
@@ -328,7 +329,7 @@ func TestEvents(t *testing.T) {
 		select {
 		case s := <-received:
 			got = append(got, strings.TrimPrefix(s, "ferrule.home.event.b.robot."))
-		case <-time.After(5 * time.Second):
+		case <-time.After(wait.Ample):
 			t.Fatalf("only %v", got)
 		}
 	}
@@ -480,8 +481,7 @@ func TestLastEvents(t *testing.T) {
 	b.cluster.Put(&ferrule.Device{
 		ID: "robot", Address: "usb:robot", Node: "b", Kind: "k", State: ferrule.StateOffline, Since: time.Now(), Reason: "the gateway was stopped",
 	}, nil)
+	b.cluster.farewell = wait.Ample
 	b.stop()
-	if n := a.storedEvents(); n != 2 {
-		t.Errorf("%d events are stored, want 2", n)
-	}
+	wait.For(t, "both events are stored", func() bool { return a.storedEvents() == 2 })
 }

@@ -18,7 +18,7 @@ const (
 	// The pause before a retry.
 	minPause = 250 * time.Millisecond
 	maxPause = 5 * time.Second
-	// farewell is how long it may take to write the last records.
+	// farewell is the default of Cluster.farewell.
 	farewell = 2 * time.Second
 	// openTime is how long opening the shared buckets and streams may take: creating
 	// them takes a cluster seconds.
@@ -230,7 +230,7 @@ func (c *Cluster) endEvents() {
 // leave writes the last records, events and readings, as far as there is time, and gives
 // up the lease, so that other nodes know that this one has stopped.
 func (c *Cluster) leave(ctx context.Context, open opened) {
-	ctx, cancel := context.WithTimeout(ctx, farewell)
+	ctx, cancel := context.WithTimeout(ctx, c.farewell)
 	defer cancel()
 	c.endEvents()
 	open.known.Leave(ctx)

@@ -7,13 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/ferrulehq/ferrule/internal/cluster/engine"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // StartServer starts a NATS server with JetStream in this process. It stops with the test.
@@ -29,7 +29,7 @@ func StartServer(t testing.TB, options *server.Options) *server.Server {
 		s.Shutdown()
 		s.WaitForShutdown()
 	})
-	if !s.ReadyForConnections(10 * time.Second) {
+	if !s.ReadyForConnections(wait.Ample) {
 		t.Fatal("the NATS server is not ready")
 	}
 	return s
