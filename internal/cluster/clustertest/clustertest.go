@@ -50,12 +50,12 @@ func OneServer(t *testing.T) engine.Config {
 // Connect connects to servers, until the test ends.
 func Connect(t testing.TB, urls string) jetstream.JetStream {
 	t.Helper()
-	conn, err := nats.Connect(urls)
+	conn, err := nats.Connect(urls, nats.Timeout(wait.Ample))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(conn.Close)
-	js, err := jetstream.New(conn)
+	js, err := jetstream.New(conn, jetstream.WithDefaultTimeout(wait.Ample))
 	if err != nil {
 		t.Fatal(err)
 	}

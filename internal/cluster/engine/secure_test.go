@@ -15,9 +15,6 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
-// patience is for a machine that is busy with other tests.
-const patience = 30 * time.Second
-
 // TestSecure: servers on other machines must use TLS. The error says what to write, and
 // contains no password.
 func TestSecure(t *testing.T) {
@@ -101,7 +98,7 @@ func (e *eavesdropper) serve(conn net.Conn) {
 	defer conn.Close()
 	fmt.Fprintf(conn, "INFO %s\r\n", e.info.Load())
 	const pause = 200 * time.Millisecond
-	conn.SetReadDeadline(time.Now().Add(patience))
+	conn.SetReadDeadline(time.Now().Add(wait.Ample))
 	if e.silent {
 		conn.SetReadDeadline(time.Now().Add(pause))
 	}

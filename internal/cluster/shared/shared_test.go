@@ -18,10 +18,9 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/cluster/clustertest"
 	"github.com/ferrulehq/ferrule/internal/cluster/engine"
+	"github.com/ferrulehq/ferrule/internal/testenv/figure"
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
-
-const soon = 30 * time.Second
 
 var secret = []byte("0123456789abcdef0123456789abcdef")
 
@@ -222,7 +221,7 @@ func TestSynced(t *testing.T) {
 	}
 }
 
-// TestUnreachable: without NATS, Put returns soon, this node sees the record, and the
+// TestUnreachable: without NATS, Put returns, this node sees the record, and the
 // newest value is written when NATS is back.
 func TestUnreachable(t *testing.T) {
 	t.Parallel()
@@ -240,14 +239,16 @@ func TestUnreachable(t *testing.T) {
 	again.Port = s.Addr().(*net.TCPAddr).Port
 	s.Shutdown()
 	s.WaitForShutdown()
+	longest := time.Duration(0)
 	for i := range 3 {
 		began := time.Now()
-		err := a.Put("k", fmt.Append(nil, i+1))
-		if took := time.Since(began); !errors.Is(err, ErrNotWritten) || took > putTime+5*time.Second {
-			t.Fatalf("got %v after %v", err, took)
+		if err := a.Put("k", fmt.Append(nil, i+1)); !errors.Is(err, ErrNotWritten) {
+			t.Fatalf("got %v", err)
 		}
+		longest = max(longest, time.Since(began))
 		a.expect(t, "k", fmt.Sprint(i+1))
 	}
+	figure.AtMost(t, "Put without NATS", longest, putTime+5*time.Second)
 	clustertest.StartServer(t, &again)
 	b.expect(t, "k", "3")
 	a.saved(t)
@@ -407,7 +408,7 @@ func TestConcurrent(t *testing.T) {
 		s, err := late.Open(t.Context(), late.engine)
 		return err == nil && s != nil && maps.Equal(first, late.copy())
 	}
-	for end := time.Now().Add(soon); !same(); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(wait.Ample); !same(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("nodes disagree: %v %v %v", nodes[0].copy(), nodes[1].copy(), nodes[2].copy())
 		}
@@ -438,7 +439,7 @@ func TestAnnounce(t *testing.T) {
 			n.expect(t, "joined."+of, "")
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 	defer cancel()
 	answers := make(map[string]int)
 	err := a.Announce(ctx, "stop", []byte("now"), func(node string, data []byte) {
@@ -534,7 +535,7 @@ func TestBlockedWatcher(t *testing.T) {
 	a.put(t, "lease.x", "1")
 	b.expect(t, "lease.x", "1")
 	const many = 40
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 	defer cancel()
 	var answered sync.WaitGroup
 	answered.Add(many)

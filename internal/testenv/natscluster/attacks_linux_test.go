@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // attack is an attempt of a tenant to reach another through JetStream, which does not
@@ -45,14 +46,14 @@ var attacks = []attack{
 		defer sub.Unsubscribe()
 		globex.Flush()
 		body := `{"stream_name":"KV_ferrule-nodes","config":{"name":"x","deliver_policy":"last_per_subject","ack_policy":"none","deliver_subject":"ferrule.globex.node.n1.call","filter_subject":"$KV.ferrule-nodes.acme.>"}}`
-		if _, err := acme.Request("$JS.API.CONSUMER.CREATE.KV_ferrule-nodes.x.$KV.ferrule-nodes.acme.>", []byte(body), soon); err != nil {
+		if _, err := acme.Request("$JS.API.CONSUMER.CREATE.KV_ferrule-nodes.x.$KV.ferrule-nodes.acme.>", []byte(body), wait.Ample); err != nil {
 			t.Fatal(err)
 		}
 		_, err = sub.NextMsg(4 * moment)
 		return err == nil
 	}},
 	{"list another tenant's keys", func(t *testing.T, acme, _ *client) bool {
-		m, err := acme.Request("$JS.API.STREAM.INFO.KV_ferrule-nodes", []byte(`{"subjects_filter":">"}`), soon)
+		m, err := acme.Request("$JS.API.STREAM.INFO.KV_ferrule-nodes", []byte(`{"subjects_filter":">"}`), wait.Ample)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -61,7 +62,7 @@ var attacks = []attack{
 	{"message ID of another tenant's message", func(t *testing.T, acme, globex *client) bool {
 		for _, c := range []*client{acme, globex} {
 			m := nats.NewMsg("ferrule." + map[*client]string{acme: "acme", globex: "globex"}[c] + ".journal.n1.7")
-			ctx, cancel := context.WithTimeout(t.Context(), soon)
+			ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 			ack, err := c.js.PublishMsg(ctx, m, jetstream.WithMsgID("7"))
 			cancel()
 			if err != nil {
@@ -76,7 +77,7 @@ var attacks = []attack{
 	{"rollup that replaces all keys", func(t *testing.T, acme, globex *client) bool {
 		m := nats.NewMsg("$KV.ferrule-kinds.acme.one")
 		m.Header.Set("Nats-Rollup", "all")
-		ctx, cancel := context.WithTimeout(t.Context(), soon)
+		ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 		defer cancel()
 		if _, err := acme.js.PublishMsg(ctx, m); err != nil {
 			t.Fatal(err)

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ops/localca"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // Password is the password of every user.
@@ -31,7 +32,7 @@ const Password = "tests"
 const operator = "acme-operator"
 
 // timeout limits the wait for servers. Electing a leader alone takes up to nine seconds.
-const timeout = time.Minute
+const timeout = wait.Ample
 
 // pollInterval is the pause between two health checks. A server logs each failed one.
 const pollInterval = 50 * time.Millisecond

@@ -16,13 +16,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
-// soon is the timeout of what must happen, and moment the wait for what must not.
-const (
-	soon   = 10 * time.Second
-	moment = 250 * time.Millisecond
-)
+// moment is the wait for what must not happen.
+const moment = 250 * time.Millisecond
 
 var buckets = func() []string {
 	all := []string{"ferrule-nodes", "ferrule-kinds", "ferrule-shared", "ferrule-tasks"}
@@ -46,7 +44,7 @@ type client struct {
 func connect(t *testing.T, url, tenant, domain string, options ...nats.Option) *client {
 	t.Helper()
 	c := &client{api: "$JS.API."}
-	options = append(options, nats.CustomInboxPrefix("ferrule."+tenant+".inbox.test"), nats.ErrorHandler(c.onError))
+	options = append(options, nats.Timeout(wait.Ample), nats.CustomInboxPrefix("ferrule."+tenant+".inbox.test"), nats.ErrorHandler(c.onError))
 	conn, err := nats.Connect(url, options...)
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +83,7 @@ func (c *client) violations() []string {
 // operate creates and fills the streams and buckets, as the operator of a tenant.
 func operate(t *testing.T, url, tenant string) *client {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*soon)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 	defer cancel()
 	op := connect(t, url, "operator", "")
 	for _, bucket := range buckets {
@@ -111,7 +109,7 @@ func operate(t *testing.T, url, tenant string) *client {
 
 func (c *client) put(t *testing.T, bucket, key, value string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 	defer cancel()
 	if _, err := c.bucket(t, bucket).Put(ctx, key, []byte(value)); err != nil {
 		t.Errorf("putting %s into %s: %v", key, bucket, err)
@@ -120,7 +118,7 @@ func (c *client) put(t *testing.T, bucket, key, value string) {
 
 func (c *client) get(t *testing.T, bucket, key string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 	defer cancel()
 	entry, err := c.bucket(t, bucket).Get(ctx, key)
 	if err != nil {
@@ -132,7 +130,7 @@ func (c *client) get(t *testing.T, bucket, key string) string {
 
 func (c *client) bucket(t *testing.T, name string) jetstream.KeyValue {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 	defer cancel()
 	kv, err := c.js.KeyValue(ctx, name)
 	if err != nil {
@@ -144,7 +142,7 @@ func (c *client) bucket(t *testing.T, name string) jetstream.KeyValue {
 // store publishes to a stream and waits for its acknowledgment.
 func (c *client) store(t *testing.T, subject, text string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 	defer cancel()
 	if _, err := c.js.Publish(ctx, subject, []byte(text)); err != nil {
 		t.Errorf("storing %s: %v", subject, err)
@@ -169,7 +167,7 @@ func (c *client) watch(t *testing.T, bucket, keys string) []string {
 				return all
 			}
 			all = append(all, entry.Key())
-		case <-time.After(soon):
+		case <-time.After(wait.Ample):
 			t.Errorf("watching %s of %s: only %d keys were reported", keys, bucket, len(all))
 			return all
 		}
@@ -179,7 +177,7 @@ func (c *client) watch(t *testing.T, bucket, keys string) []string {
 // read returns the subjects of the first messages of a stream.
 func (c *client) read(t *testing.T, stream, filter string, n int) []string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 	defer cancel()
 	consumer, err := c.js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}})
 	if err != nil {
@@ -188,7 +186,7 @@ func (c *client) read(t *testing.T, stream, filter string, n int) []string {
 	}
 	var all []string
 	for {
-		batch, err := consumer.Fetch(n-len(all), jetstream.FetchMaxWait(soon))
+		batch, err := consumer.Fetch(n-len(all), jetstream.FetchMaxWait(wait.Ample))
 		if err != nil {
 			t.Errorf("reading %s: %v", stream, err)
 			return all
@@ -227,7 +225,7 @@ func (c *client) works(t *testing.T, node string) {
 		if got := c.read(t, stream, subject+".*", 2); !slices.Equal(got, []string{subject + ".1", subject + ".2"}) {
 			t.Errorf("%s has %q", stream, got)
 		}
-		if m, err := c.Request(c.api+"DIRECT.GET."+stream+"."+subject+".2", nil, soon); err != nil || m.Header.Get("Nats-Subject") != subject+".2" {
+		if m, err := c.Request(c.api+"DIRECT.GET."+stream+"."+subject+".2", nil, wait.Ample); err != nil || m.Header.Get("Nats-Subject") != subject+".2" {
 			t.Errorf("getting the last of %s: %v", stream, err)
 		}
 	}
@@ -241,7 +239,7 @@ func (c *client) works(t *testing.T, node string) {
 // lease renews a key with a time to live, which the library's Put cannot do.
 func (c *client) lease(t *testing.T, key string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 	defer cancel()
 	revision, err := c.bucket(t, "ferrule-nodes").Create(ctx, key, nil, jetstream.KeyTTL(time.Minute))
 	if err != nil {
@@ -272,7 +270,7 @@ func (c *client) calls(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer sub.Unsubscribe()
-	m, err := c.Request("ferrule.acme.node.n2.call", nil, soon)
+	m, err := c.Request("ferrule.acme.node.n2.call", nil, wait.Ample)
 	if err != nil || string(m.Data) != "done" {
 		t.Errorf("calling a node: %v", err)
 	}
@@ -387,14 +385,14 @@ func (c *client) cannotListen(t *testing.T, op *client) {
 		}
 		subs = append(subs, sub)
 	}
-	c.FlushTimeout(soon)
+	c.FlushTimeout(wait.Ample)
 	for _, subject := range []string{"ferrule.globex.node.n1.call", "ferrule.globex.sample.n1.pump.flow"} {
 		if err := op.Publish(subject, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
 	op.put(t, "ferrule-nodes", "globex.two", "theirs")
-	op.FlushTimeout(soon)
+	op.FlushTimeout(wait.Ample)
 	time.Sleep(moment)
 	for _, sub := range subs {
 		if m, err := sub.NextMsg(time.Millisecond); err == nil && !strings.HasPrefix(m.Subject, "ferrule.acme.") {
@@ -416,7 +414,7 @@ func unchanged(t *testing.T, op *client) {
 	if got := op.read(t, "ferrule-journal", "ferrule.globex.>", 1); !slices.Equal(got, []string{"ferrule.globex.journal.n1.1"}) {
 		t.Errorf("globex's journal has %q", got)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 	defer cancel()
 	for name := range op.js.StreamNames(ctx).Name() {
 		if !strings.Contains(name, "ferrule-") {
@@ -457,11 +455,7 @@ func leaf(t *testing.T, url, tenant string) *client {
 	}
 	site.Start()
 	t.Cleanup(func() { site.Shutdown(); site.WaitForShutdown() })
-	for end := time.Now().Add(soon); site.NumLeafNodes() == 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the leaf does not reach the cluster")
-		}
-	}
+	wait.For(t, "the leaf reaches the cluster", func() bool { return site.NumLeafNodes() > 0 })
 	return connect(t, "", tenant, "hub", nats.InProcessServer(site))
 }
 
@@ -469,13 +463,13 @@ func leaf(t *testing.T, url, tenant string) *client {
 func (c *client) many(t *testing.T) {
 	value := bytes.Repeat([]byte("x"), 1024)
 	for i := range 20000 {
-		if _, err := c.js.PublishAsync(fmt.Sprintf("$KV.ferrule-kinds.acme.many.%d", i), value); err != nil {
+		if _, err := c.js.PublishAsync(fmt.Sprintf("$KV.ferrule-kinds.acme.many.%d", i), value, jetstream.WithStallWait(wait.Ample)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	select {
 	case <-c.js.PublishAsyncComplete():
-	case <-time.After(3 * soon):
+	case <-time.After(wait.Ample):
 		t.Fatal("publishing takes too long")
 	}
 	if got := c.watch(t, "ferrule-kinds", "acme.many.>"); len(got) != 20000 {

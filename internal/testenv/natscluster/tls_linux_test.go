@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/ferrulehq/ferrule/internal/testenv/natscluster"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestTLS: the configuration that we ship for operators makes a cluster with TLS, by a
@@ -53,7 +54,7 @@ func talk(t *testing.T, address string) (said string) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(30 * time.Second))
+	conn.SetDeadline(time.Now().Add(wait.Ample))
 	lines := bufio.NewScanner(conn)
 	for lines.Scan() {
 		if said == "" {
