@@ -70,6 +70,15 @@ func TestOnlyPipelineCallsDevices(t *testing.T) {
 	}
 	found := make(map[string]token.Position)
 	exists := make(map[string]bool)
+	ways := make(map[types.Object]string)
+	wayOf := func(obj types.Object) string {
+		way, known := ways[obj]
+		if !known {
+			way = wayOf(obj)
+			ways[obj] = way
+		}
+		return way
+	}
 	eachPackage(t, func(pkg *types.Package, info *types.Info, fset *token.FileSet, files []*ast.File) {
 		for _, file := range files {
 			for _, decl := range file.Decls {

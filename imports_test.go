@@ -259,7 +259,7 @@ var importRules = map[string]importRule{
 	},
 	"internal/cluster/concurrent": {},
 	"internal/cluster/clustertest": {
-		own:   []string{"internal/cluster/engine"},
+		own:   []string{"internal/cluster/engine", "internal/testenv/wait"},
 		third: []string{"github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go"},
 	},
 	"internal/mcphttp": {own: []string{"internal/strictjson"}, third: []string{"github.com/modelcontextprotocol/go-sdk"}},
@@ -346,7 +346,7 @@ var importRules = map[string]importRule{
 		third: []string{"github.com/mochi-mqtt/server/v2"},
 		tests: []string{"internal/ferrule", "internal/device/protocol", "internal/device/protocol/xiaozhi", "internal/device/protocol/xiaozhi/provision", "internal/device/transport", "internal/device/transport/mqtt", "internal/device/transport/websocket", "internal/testenv/transcript", "thing/mcpserver"},
 	},
-	"internal/testenv/natscluster": {own: []string{"internal/ops/localca"}, tests: []string{"github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2"}},
+	"internal/testenv/natscluster": {own: []string{"internal/ops/localca", "internal/testenv/wait"}, tests: []string{"github.com/nats-io/nats.go", "github.com/nats-io/nats-server/v2"}},
 	"internal/testenv/apps":        {own: []string{"internal/testenv/browser"}},
 	"internal/testenv/browser":     {own: []string{"internal/testenv/wait"}},
 	"internal/testenv/collector":   {third: []string{"go.opentelemetry.io/collector"}}, // a module of its own

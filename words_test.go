@@ -11,20 +11,23 @@ import (
 )
 
 // banned are phrases that made the prose hard to read. CONTRIBUTING.md says what to
-// write instead.
-var banned = []*regexp.Regexp{
-	regexp.MustCompile(`(?i)\banew\b`),
-	regexp.MustCompile(`(?i)\btells (whether|what|how|of|which|who|where|when|why)\b`),
-	regexp.MustCompile(`(?i)\bwhat is asked\b`),
-	regexp.MustCompile(`(?i)\bwho comes\b`),
-	regexp.MustCompile(`(?i)\bis no (?:[a-z]+\b)`),
-	regexp.MustCompile(`(?i)\bof which\b`),
-	regexp.MustCompile(`(?i)\bthat is meant\b`),
-	regexp.MustCompile(`(?i)\bwhoever\b`),
-	regexp.MustCompile(`(?i)\bso that nobody\b`),
-	regexp.MustCompile(`(?i)\bdoes not any more\b`),
-	regexp.MustCompile(`(?i)\bat most \S+ are possible\b`),
-	regexp.MustCompile(`(?i)\btells more\b`),
+// write instead. Each has a part in lower case, which is found faster.
+var banned = []struct {
+	part   string
+	phrase *regexp.Regexp
+}{
+	{"anew", regexp.MustCompile(`(?i)\banew\b`)},
+	{"tells ", regexp.MustCompile(`(?i)\btells (whether|what|how|of|which|who|where|when|why)\b`)},
+	{"what is asked", regexp.MustCompile(`(?i)\bwhat is asked\b`)},
+	{"who comes", regexp.MustCompile(`(?i)\bwho comes\b`)},
+	{"is no ", regexp.MustCompile(`(?i)\bis no (?:[a-z]+\b)`)},
+	{"of which", regexp.MustCompile(`(?i)\bof which\b`)},
+	{"that is meant", regexp.MustCompile(`(?i)\bthat is meant\b`)},
+	{"whoever", regexp.MustCompile(`(?i)\bwhoever\b`)},
+	{"so that nobody", regexp.MustCompile(`(?i)\bso that nobody\b`)},
+	{"does not any more", regexp.MustCompile(`(?i)\bdoes not any more\b`)},
+	{"at most ", regexp.MustCompile(`(?i)\bat most \S+ are possible\b`)},
+	{"tells more", regexp.MustCompile(`(?i)\btells more\b`)},
 }
 
 // allowed are ordinary uses that look like banned ones.
@@ -56,8 +59,12 @@ func TestWords(t *testing.T) {
 		}
 		checked++
 		for n, line := range strings.Split(string(text), "\n") {
-			for _, phrase := range banned {
-				for _, at := range phrase.FindAllStringIndex(line, -1) {
+			lower := strings.ToLower(line)
+			for _, b := range banned {
+				if !strings.Contains(lower, b.part) {
+					continue
+				}
+				for _, at := range b.phrase.FindAllStringIndex(line, -1) {
 					if !slices.ContainsFunc(allowed, func(a string) bool { return around(line, at, a) }) {
 						t.Errorf("%s:%d: %q: %s", file, n+1, line[at[0]:at[1]], strings.TrimSpace(line))
 					}
