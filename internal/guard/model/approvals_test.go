@@ -19,6 +19,7 @@ import (
 // TestReplayApprovals replays traces of the model with the approvals of two nodes.
 func TestReplayApprovals(t *testing.T) {
 	needSpin(t)
+	t.Parallel()
 	steps := make(made)
 	for _, seed := range seeds(t) {
 		tr := simulate(t, 1, seed)

@@ -21,6 +21,7 @@ import (
 // is on later in two cases only: see newer and hidden.
 func TestReplayLeases(t *testing.T) {
 	needSpin(t)
+	t.Parallel()
 	steps := make(made)
 	for _, seed := range seeds(t) {
 		tr := simulate(t, 8, seed)

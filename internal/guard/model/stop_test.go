@@ -18,6 +18,7 @@ import (
 // TestReplayStop replays traces of the model with two nodes that can be stopped.
 func TestReplayStop(t *testing.T) {
 	needSpin(t)
+	t.Parallel()
 	steps := make(made)
 	for i, seed := range seeds(t) {
 		tr := simulate(t, []int{2, 2, 2, 4}[i%4], seed)
