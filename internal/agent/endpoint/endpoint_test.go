@@ -136,7 +136,7 @@ func (b *broker) accept() *far {
 	case conn := <-b.conns:
 		b.t.Cleanup(func() { conn.Close() })
 		return &far{b.t, conn}
-	case <-time.After(10 * time.Second):
+	case <-time.After(wait.Ample):
 		b.t.Fatal("nobody has dialled")
 	}
 	return nil
@@ -158,7 +158,7 @@ func (f *far) say(text string) {
 // frame returns the next frame.
 func (f *far) frame() ws.Frame {
 	f.t.Helper()
-	f.conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	f.conn.SetReadDeadline(time.Now().Add(wait.Ample))
 	frame, err := ws.ReadFrame(f.conn)
 	if err != nil {
 		f.t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -18,6 +19,8 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/mcphttp"
+	"github.com/ferrulehq/ferrule/internal/testenv/figure"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // narrow is a listener whose connections buffer little of what is not read.
@@ -38,8 +41,9 @@ type emptyResult struct{ mcp.Result }
 
 func (emptyResult) MarshalJSON() ([]byte, error) { return []byte("{}"), nil }
 
-// serveNarrow serves a group whose only resource is robot, over narrow connections.
-func serveNarrow(t *testing.T) (n *Notifier, g *Group, url string) {
+// serveNarrow serves a group whose only resource is robot, over narrow connections. An agent
+// that does not read is disconnected after a response time.
+func serveNarrow(t *testing.T, response time.Duration) (n *Notifier, g *Group, url string) {
 	t.Helper()
 	n = New(Config{
 		Handle: func(context.Context, *ferrule.Call) (*ferrule.Result, error) { return &ferrule.Result{}, nil },
@@ -71,7 +75,7 @@ func serveNarrow(t *testing.T) (n *Notifier, g *Group, url string) {
 		Servers:     func() iter.Seq[*mcp.Server] { return slices.Values([]*mcp.Server{server}) },
 		MaxSessions: 100, Idle: time.Hour, Events: mcphttp.EventLimits{Total: 8 << 20, Session: 2 << 20},
 	})
-	handler.Deadlines.Response = 3 * time.Second
+	handler.Deadlines.Response = response
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -151,59 +155,79 @@ func TestStalledAgents(t *testing.T) {
 	if testing.Short() {
 		t.Skip("slow")
 	}
-	n, g, url := serveNarrow(t)
-	var received []chan struct{}
-	for _, version := range []string{mcphttp.SessionVersion, mcphttp.StatelessVersion} {
-		connectStalled(t, url, version)
-		connectStalled(t, url, version)
-		both := connect(t, url, version)
-		received = append(received, both[:]...)
-	}
-	blocked := func() int {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		sessions := make(map[*mcp.ServerSession]bool)
-		for d := range n.deliveries {
-			sessions[d.session] = true
+	t.Run("others", func(t *testing.T) {
+		n, g, url := serveNarrow(t, wait.Ample)
+		var received []chan struct{}
+		for _, version := range []string{mcphttp.SessionVersion, mcphttp.StatelessVersion} {
+			connectStalled(t, url, version)
+			connectStalled(t, url, version)
+			both := connect(t, url, version)
+			received = append(received, both[:]...)
 		}
-		return len(sessions)
-	}
-	update := func() { // without the minimum interval
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		for sub, uri := range n.topics[robot].subscribers {
-			n.send(sub, delivery{sub.group, sub.session, sub.key(), ResourceUpdated, uri})
-		}
-	}
-	slowest := time.Duration(0)
-	full := 0 // rounds in a row in which all four stalled agents were blocked
-	for began := time.Now(); full < 20; {
-		if time.Since(began) > 30*time.Second {
-			t.Fatalf("only %d agents are blocked", blocked())
-		}
-		start := time.Now()
-		g.ListChanged(ToolsChanged)
-		update()
-		for _, c := range received {
-			select {
-			case <-c:
-			case <-time.After(10 * time.Second):
-				t.Fatalf("an agent is not notified while %d others do not read", blocked())
+		slowest := time.Duration(0)
+		full := 0 // rounds in a row in which all four stalled agents were blocked
+		for end := time.Now().Add(wait.Ample); full < 20; {
+			if time.Now().After(end) {
+				t.Fatalf("only %d agents are blocked", len(n.blocked()))
+			}
+			start := time.Now()
+			g.ListChanged(ToolsChanged)
+			n.update()
+			for _, c := range received {
+				select {
+				case <-c:
+				case <-time.After(wait.Ample):
+					t.Fatalf("an agent is not notified while %d others do not read", len(n.blocked()))
+				}
+			}
+			slowest = max(slowest, time.Since(start))
+			time.Sleep(5 * time.Millisecond) // lets other deliveries end
+			if full++; len(n.blocked()) < 4 {
+				full = 0
 			}
 		}
-		slowest = max(slowest, time.Since(start))
-		time.Sleep(5 * time.Millisecond) // lets other deliveries end
-		if full++; blocked() < 4 {
-			full = 0
+		figure.AtMost(t, "notifying agents while 4 others do not read", slowest, 2*time.Second)
+	})
+	t.Run("disconnected", func(t *testing.T) {
+		n, g, url := serveNarrow(t, 3*time.Second)
+		for _, version := range []string{mcphttp.SessionVersion, mcphttp.StatelessVersion} {
+			connectStalled(t, url, version)
+			connectStalled(t, url, version)
 		}
+		seen := make(map[*mcp.ServerSession]bool)
+		wait.For(t, "all agents have been blocked", func() bool {
+			for range 100 {
+				g.ListChanged(ToolsChanged)
+				n.update()
+			}
+			time.Sleep(100 * time.Millisecond) // lets other deliveries end
+			maps.Copy(seen, n.blocked())
+			return len(seen) == 4
+		})
+		wait.For(t, "all agents are disconnected", func() bool { return len(n.blocked()) == 0 })
+	})
+}
+
+// blocked returns the sessions that have a delivery under way.
+func (n *Notifier) blocked() map[*mcp.ServerSession]bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	sessions := make(map[*mcp.ServerSession]bool)
+	for d := range n.deliveries {
+		sessions[d.session] = true
 	}
-	t.Logf("4 agents do not read; the others were notified within %v", slowest.Round(time.Millisecond))
-	if slowest > 2*time.Second {
-		t.Errorf("it took %v to notify the others", slowest)
+	return sessions
+}
+
+// update notifies the subscribers of robot, without the minimum interval.
+func (n *Notifier) update() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := n.topics[robot]
+	if s == nil {
+		return
 	}
-	for end := time.Now().Add(20 * time.Second); blocked() > 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("stalled agents are never disconnected")
-		}
+	for sub, uri := range s.subscribers {
+		n.send(sub, delivery{sub.group, sub.session, sub.key(), ResourceUpdated, uri})
 	}
 }
