@@ -14,6 +14,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/mcphttp"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // TestContents: every type of content keeps all that the device gave. In an error, the
@@ -124,7 +125,7 @@ func TestLog(t *testing.T) {
 					if got != want {
 						t.Errorf("got %s, want %s", got, want)
 					}
-				case <-time.After(5 * time.Second):
+				case <-time.After(wait.Ample):
 					t.Fatalf("got nothing, want %s", want)
 				}
 			}

@@ -7,12 +7,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/mcphttp"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 var half = 0.5
@@ -277,48 +279,46 @@ func TestServerIcons(t *testing.T) {
 // TestListsChange: agents are notified of the list that has changed, of no other, and
 // only in views that show it.
 func TestListsChange(t *testing.T) {
-	for _, version := range versions {
-		t.Run(version, func(t *testing.T) {
-			f := newServerOf(t, operations, aServer())
-			f.put("lamp", ferrule.StateOnline, ferrule.TrustAdopted)
-			f.changed()
-			go f.Run(t.Context())
-			notified := make(chan string, 100)
-			listen := func(where string) {
-				options := &mcp.ClientOptions{
-					PromptListChangedHandler:   func(context.Context, *mcp.PromptListChangedRequest) { notified <- where + " prompts" },
-					ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) { notified <- where + " resources" },
-				}
-				connectAt(t, f.viewAt(where), version, options)
+	inVirtualTime(t, func(t *testing.T, version string) {
+		f := newServerOf(t, operations, aServer())
+		f.put("lamp", ferrule.StateOnline, ferrule.TrustAdopted)
+		f.changed()
+		go f.Run(t.Context())
+		notified := make(chan string, 100)
+		listen := func(where string) {
+			options := &mcp.ClientOptions{
+				PromptListChangedHandler:   func(context.Context, *mcp.PromptListChangedRequest) { notified <- where + " prompts" },
+				ResourceListChangedHandler: func(context.Context, *mcp.ResourceListChangedRequest) { notified <- where + " resources" },
 			}
-			listen("")
-			listen("robot")
-			listen("lamp")
-			time.Sleep(100 * time.Millisecond) // a listen request has no response to wait for
-			change := func(what string, edit func(m *ferrule.Manifest)) {
-				t.Helper()
-				m := aServer()
-				edit(m)
-				f.parts.Catalog.Put(&ferrule.Device{ID: "robot", Kind: "k", Model: "board", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted}, m)
-				got := make(map[string]bool)
-				for range 2 {
-					select {
-					case word := <-notified:
-						got[word] = true
-					case <-time.After(5 * time.Second):
-						t.Fatalf("got %v, want %s", got, what)
-					}
-				}
-				time.Sleep(50 * time.Millisecond)
-				if !got[" "+what] || !got["robot "+what] || len(notified) > 0 {
-					t.Errorf("got %v and %d more, want %s", got, len(notified), what)
+			connectAt(t, f.viewAt(where), version, options)
+		}
+		listen("")
+		listen("robot")
+		listen("lamp")
+		synctest.Wait() // a listen request has no response to wait for
+		change := func(what string, edit func(m *ferrule.Manifest)) {
+			t.Helper()
+			m := aServer()
+			edit(m)
+			f.parts.Catalog.Put(&ferrule.Device{ID: "robot", Kind: "k", Model: "board", State: ferrule.StateOnline, Trust: ferrule.TrustAdopted}, m)
+			got := make(map[string]bool)
+			for range 2 {
+				select {
+				case word := <-notified:
+					got[word] = true
+				case <-time.After(wait.Ample):
+					t.Fatalf("got %v, want %s", got, what)
 				}
 			}
-			change("prompts", func(m *ferrule.Manifest) { m.Prompts[0].Text = "Say goodbye" })
-			change("resources", func(m *ferrule.Manifest) {
-				m.Prompts[0].Text = "Say goodbye"
-				m.Resources[1].Title = "A day" // a template
-			})
+			time.Sleep(50 * time.Millisecond)
+			if !got[" "+what] || !got["robot "+what] || len(notified) > 0 {
+				t.Errorf("got %v and %d more, want %s", got, len(notified), what)
+			}
+		}
+		change("prompts", func(m *ferrule.Manifest) { m.Prompts[0].Text = "Say goodbye" })
+		change("resources", func(m *ferrule.Manifest) {
+			m.Prompts[0].Text = "Say goodbye"
+			m.Resources[1].Title = "A day" // a template
 		})
-	}
+	})
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/agent/notify"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/mcphttp"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // serve serves a server over HTTP. Prepare is called before it begins.
@@ -54,7 +55,7 @@ func TestEndlessBody(t *testing.T) {
 		defer conn.Close()
 		fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nMcp-Protocol-Version: %s\r\nMcp-Method: tools/list\r\n"+
 			"Accept: application/json, text/event-stream\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{", version)
-		conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		conn.SetReadDeadline(time.Now().Add(wait.Ample))
 		start := time.Now()
 		answer, err := io.ReadAll(conn)
 		if err != nil {
@@ -157,7 +158,7 @@ func TestStdioDisconnect(t *testing.T) {
 			if err != nil {
 				t.Errorf("writing %t: %v", writing, err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(wait.Ample):
 			t.Fatalf("writing %t: the session goes on", writing)
 		}
 	}

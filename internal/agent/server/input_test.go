@@ -22,6 +22,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/mcphttp"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 var (
@@ -380,9 +381,10 @@ func TestNeverAnswers(t *testing.T) {
 // TestCancelledLater: an agent that came back with answers can cancel the call, and a
 // gateway that stops cancels waiting calls.
 func TestCancelledLater(t *testing.T) {
-	over := make(chan error, 1)
+	answered, over := make(chan struct{}, 2), make(chan error, 1)
 	c := &curious{ask: func(ctx context.Context, call *ferrule.Call) (string, error) {
 		call.Ask(ctx, aText)
+		answered <- struct{}{}
 		<-ctx.Done()
 		over <- context.Cause(ctx)
 		return "", ferrule.Errorf(ferrule.Cancelled, "%w", context.Cause(ctx)).AfterSend()
@@ -404,14 +406,14 @@ func TestCancelledLater(t *testing.T) {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("ended with %v", err)
 			}
-		case <-time.After(5 * time.Second):
+		case <-time.After(wait.Ample):
 			t.Fatal("the call goes on")
 		}
 	}
 	state := begin().RequestState
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		time.Sleep(50 * time.Millisecond)
+		<-answered
 		cancel()
 	}()
 	session.CallTool(ctx, &mcp.CallToolParams{Name: "move", RequestState: state, InputResponses: mcp.InputResponseMap{"text": &mcp.ElicitResult{Action: "decline"}}})

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -16,6 +17,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/agent/catalog"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/mcphttp"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // newServer returns a server for one board, whose tools are served by handle.
@@ -65,6 +67,16 @@ func connectAt(t *testing.T, v *view, version string, options *mcp.ClientOptions
 }
 
 var versions = []string{"2025-11-25", mcphttp.StatelessVersion}
+
+// inVirtualTime runs a test in virtual time for each version.
+func inVirtualTime(t *testing.T, test func(t *testing.T, version string)) {
+	t.Helper()
+	for _, version := range versions {
+		t.Run(version, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { test(t, version) })
+		})
+	}
+}
 
 func TestTools(t *testing.T) {
 	handle := func(_ context.Context, call *ferrule.Call) (*ferrule.Result, error) {
@@ -152,7 +164,7 @@ func TestProgress(t *testing.T) {
 				if got != want {
 					t.Errorf("%s: got %s, want %s", version, got, want)
 				}
-			case <-time.After(20 * time.Second):
+			case <-time.After(wait.Ample):
 				t.Fatalf("%s: got nothing, want %s", version, want)
 			}
 		}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/mcphttp"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // meter is a Sampler, and serves the gateway's tool.
@@ -262,7 +263,7 @@ func TestSignalsChange(t *testing.T) {
 		}
 		select {
 		case <-notified:
-		case <-time.After(5 * time.Second):
+		case <-time.After(wait.Ample):
 			t.Errorf("%s: no notification", by)
 		}
 		time.Sleep(50 * time.Millisecond)

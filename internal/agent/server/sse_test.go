@@ -230,7 +230,7 @@ func TestSSELimits(t *testing.T) {
 	f := newServer(t, nil)
 	f.parts.Config.Sessions = 2
 	limited := New(f.parts)
-	limited.http.Deadlines.Request = 2 * time.Second
+	limited.http.Deadlines.Request = 5 * time.Second
 	url := serveSSE(t, limited)
 	used := openSSE(t, url, "/mcp", "")
 	used.ask(hello)
@@ -277,7 +277,7 @@ func TestSSELeaves(t *testing.T) {
 			if name != "" && name != session {
 				t.Errorf("%s: %q, want %q", what, name, session)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(wait.Ample):
 			t.Errorf("not: %s", what)
 		}
 	}

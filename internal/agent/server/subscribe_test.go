@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -19,6 +20,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/agent/notify"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/mcphttp"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // subscriber connects an agent that records updated resources.
@@ -34,7 +36,7 @@ func subscriber(t *testing.T, f *Server, version string) (*mcp.ClientSession, ch
 // not answered when it subscribes.
 func (s *Server) subscribed(t *testing.T, want int) {
 	t.Helper()
-	for end := time.Now().Add(5 * time.Second); s.notifier.Subscriptions() != want; time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(wait.Ample); s.notifier.Subscriptions() != want; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("got %d subscriptions, want %d", s.notifier.Subscriptions(), want)
 		}
@@ -116,7 +118,7 @@ func TestSubscribe(t *testing.T) {
 					if uri != robot.URI {
 						t.Errorf("got update of %s", uri)
 					}
-				case <-time.After(5 * time.Second):
+				case <-time.After(wait.Ample):
 					t.Fatal("not notified that the device " + why)
 				}
 			}
@@ -318,7 +320,7 @@ func (d *fakeDevice) handle(_ context.Context, call *ferrule.Call) (*ferrule.Res
 func (d *fakeDevice) called(t *testing.T, want ...string) {
 	t.Helper()
 	var got string
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(wait.Ample); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		d.mu.Lock()
 		got = fmt.Sprint(d.calls)
 		d.mu.Unlock()
@@ -356,7 +358,7 @@ func TestSubscribeToResource(t *testing.T) {
 					select {
 					case uri := <-updates:
 						got[uri]++
-					case <-time.After(5 * time.Second):
+					case <-time.After(wait.Ample):
 						t.Fatalf("got %v, want %v", got, want)
 					}
 				}
@@ -398,7 +400,9 @@ func TestSubscribeToResource(t *testing.T) {
 
 // TestUpdatesOfOthers: an update is one of the device that reports it, even if another
 // device has a resource with the same URI.
-func TestUpdatesOfOthers(t *testing.T) {
+func TestUpdatesOfOthers(t *testing.T) { synctest.Test(t, testUpdatesOfOthers) }
+
+func testUpdatesOfOthers(t *testing.T) {
 	var device fakeDevice
 	s := newServerOf(t, device.handle, aServer())
 	s.put("lamp", ferrule.StateOnline, ferrule.TrustAdopted)
@@ -457,79 +461,76 @@ func TestSubscribeRefused(t *testing.T) {
 // TestSubscribeToSignals: subscribers of a signal are notified once a second at most, and of no
 // other signal. A device is sampled once, and only while it has subscribers.
 func TestSubscribeToSignals(t *testing.T) {
-	for _, version := range versions {
-		t.Run(version, func(t *testing.T) {
-			t.Parallel()
-			f, m := withMeter(t)
-			heat, speed := signalURI("robot", "heat"), signalURI("robot", "speed")
-			here, updates := subscriber(t, f, version)
-			other, otherUpdates := subscriber(t, f, version)
-			deviceUpdates := make(chan string, 1000)
-			alone := connectAt(t, f.viewAt("robot"), version, &mcp.ClientOptions{
-				ResourceUpdatedHandler: func(_ context.Context, req *mcp.ResourceUpdatedNotificationRequest) { deviceUpdates <- req.Params.URI },
-			})
-			if m.measure("robot", "heat") != 0 {
-				t.Error("a device is sampled without subscribers")
-			}
-			for session, uri := range map[*mcp.ClientSession]string{here: heat, alone: heat, other: speed} {
-				if err := session.Subscribe(t.Context(), &mcp.SubscribeParams{URI: uri}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			f.subscribed(t, 3)
-			began := time.Now()
-			for time.Since(began) < 2500*time.Millisecond {
-				if n := m.measure("robot", "heat", "taste"); n != 1 {
-					t.Fatalf("the device is sampled %d times", n)
-				}
-				m.measure("lamp", "heat")
-				time.Sleep(5 * time.Millisecond)
-			}
-			took := time.Since(began)
-			limit := int(took/notify.SignalInterval) + 1
-			if n, m := len(updates), len(deviceUpdates); n < 2 || n > limit || m < 2 || m > limit || len(otherUpdates) > 0 {
-				t.Errorf("%d and %d updates within %v, and %d of another signal", n, m, took, len(otherUpdates))
-			}
-			for len(updates) > 0 {
-				if uri := <-updates; uri != heat {
-					t.Errorf("got update of %s", uri)
-				}
-			}
-			for session, uri := range map[*mcp.ClientSession]string{here: heat, alone: heat} {
-				if err := session.Unsubscribe(t.Context(), &mcp.UnsubscribeParams{URI: uri}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			f.subscribed(t, 1)
-			for len(updates) > 0 {
-				<-updates
-			}
-			for range 10 {
-				if n := m.measure("robot", "heat"); n != 1 {
-					t.Errorf("the device is sampled %d times", n)
-				}
-				time.Sleep(5 * time.Millisecond)
-			}
-			m.measure("robot", "speed")
-			select {
-			case uri := <-otherUpdates:
-				if uri != speed {
-					t.Errorf("got update of %s", uri)
-				}
-			case <-time.After(5 * time.Second):
-				t.Error("a subscriber is not notified")
-			}
-			time.Sleep(notify.SignalInterval + 200*time.Millisecond)
-			if len(updates) > 0 {
-				t.Errorf("%d updates after unsubscribing", len(updates))
-			}
-			other.Close()
-			f.subscribed(t, 0)
-			if n := m.measure("robot", "speed"); n > 0 || m.begun != 1 {
-				t.Errorf("the device is sampled %d times, and was %d times", n, m.begun)
-			}
+	inVirtualTime(t, func(t *testing.T, version string) {
+		f, m := withMeter(t)
+		heat, speed := signalURI("robot", "heat"), signalURI("robot", "speed")
+		here, updates := subscriber(t, f, version)
+		other, otherUpdates := subscriber(t, f, version)
+		deviceUpdates := make(chan string, 1000)
+		alone := connectAt(t, f.viewAt("robot"), version, &mcp.ClientOptions{
+			ResourceUpdatedHandler: func(_ context.Context, req *mcp.ResourceUpdatedNotificationRequest) { deviceUpdates <- req.Params.URI },
 		})
-	}
+		if m.measure("robot", "heat") != 0 {
+			t.Error("a device is sampled without subscribers")
+		}
+		for session, uri := range map[*mcp.ClientSession]string{here: heat, alone: heat, other: speed} {
+			if err := session.Subscribe(t.Context(), &mcp.SubscribeParams{URI: uri}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.subscribed(t, 3)
+		began := time.Now()
+		for time.Since(began) < 2500*time.Millisecond {
+			if n := m.measure("robot", "heat", "taste"); n != 1 {
+				t.Fatalf("the device is sampled %d times", n)
+			}
+			m.measure("lamp", "heat")
+			time.Sleep(5 * time.Millisecond)
+		}
+		took := time.Since(began)
+		limit := int(took/notify.SignalInterval) + 1
+		if n, m := len(updates), len(deviceUpdates); n < 2 || n > limit || m < 2 || m > limit || len(otherUpdates) > 0 {
+			t.Errorf("%d and %d updates within %v, and %d of another signal", n, m, took, len(otherUpdates))
+		}
+		for len(updates) > 0 {
+			if uri := <-updates; uri != heat {
+				t.Errorf("got update of %s", uri)
+			}
+		}
+		for session, uri := range map[*mcp.ClientSession]string{here: heat, alone: heat} {
+			if err := session.Unsubscribe(t.Context(), &mcp.UnsubscribeParams{URI: uri}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.subscribed(t, 1)
+		for len(updates) > 0 {
+			<-updates
+		}
+		for range 10 {
+			if n := m.measure("robot", "heat"); n != 1 {
+				t.Errorf("the device is sampled %d times", n)
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		m.measure("robot", "speed")
+		select {
+		case uri := <-otherUpdates:
+			if uri != speed {
+				t.Errorf("got update of %s", uri)
+			}
+		case <-time.After(wait.Ample):
+			t.Error("a subscriber is not notified")
+		}
+		time.Sleep(notify.SignalInterval + 200*time.Millisecond)
+		if len(updates) > 0 {
+			t.Errorf("%d updates after unsubscribing", len(updates))
+		}
+		other.Close()
+		f.subscribed(t, 0)
+		if n := m.measure("robot", "speed"); n > 0 || m.begun != 1 {
+			t.Errorf("the device is sampled %d times, and was %d times", n, m.begun)
+		}
+	})
 }
 
 // TestSubscribeToUnknownSignal: an unknown signal cannot be subscribed to, and samples of a device

@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 var (
@@ -177,7 +178,7 @@ func TestPolicyChanged(t *testing.T) {
 				select {
 				case what := <-told:
 					got[what] = true
-				case <-time.After(30 * time.Second):
+				case <-time.After(wait.Ample):
 					t.Fatalf("told only %v", got)
 				}
 			}
@@ -214,7 +215,7 @@ func TestShownLater(t *testing.T) {
 	f.parts.Catalog.Put(&labeled, m)
 	select {
 	case <-told:
-	case <-time.After(30 * time.Second):
+	case <-time.After(wait.Ample):
 		t.Fatal("not told")
 	}
 	if got := everything(t, session); !strings.Contains(got, "robot__look") {
@@ -244,7 +245,7 @@ func TestManyCallers(t *testing.T) {
 		select {
 		case what := <-told:
 			got[what] = true
-		case <-time.After(30 * time.Second):
+		case <-time.After(wait.Ample):
 			t.Fatalf("told only %v", got)
 		}
 	}
@@ -291,7 +292,7 @@ func TestEachSubscriberIsAsked(t *testing.T) {
 	update(f, "file:///log")
 	select {
 	case <-told:
-	case <-time.After(30 * time.Second):
+	case <-time.After(wait.Ample):
 		t.Error("the first subscriber is not told any longer")
 	}
 }
