@@ -22,6 +22,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/local/control"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // gateway implements everything behind the socket with functions of the test.
@@ -239,20 +240,21 @@ func TestQuestionsCancelled(t *testing.T) {
 		if err == nil {
 			t.Error("the question got an answer")
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(wait.Ample):
 		t.Error("the question is still open")
 	}
 }
 
 func TestCancelReachesCall(t *testing.T) {
-	cancelled := make(chan error, 1)
+	begun, cancelled := make(chan struct{}), make(chan error, 1)
 	client, _ := serve(t, &gateway{handle: func(ctx context.Context, _ *ferrule.Call) (*ferrule.Result, error) {
+		close(begun)
 		<-ctx.Done()
 		cancelled <- ctx.Err()
 		return nil, ctx.Err()
 	}})
 	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(50*time.Millisecond, cancel)
+	go func() { <-begun; cancel() }()
 	_, err := client.Handle(ctx, &ferrule.Call{Device: "robot", Tool: "move"})
 	if e := ferrule.AsError(err); e.Code != ferrule.Cancelled || !e.MayHaveRun() {
 		t.Errorf("got %+v", e)
@@ -262,7 +264,7 @@ func TestCancelReachesCall(t *testing.T) {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("got %v", err)
 		}
-	case <-time.After(5 * time.Second):
+	case <-time.After(wait.Ample):
 		t.Error("the call was not cancelled")
 	}
 }
@@ -354,7 +356,7 @@ func TestTrace(t *testing.T) {
 		<-ctx.Done()
 		return nil
 	}})
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 	defer cancel()
 	var seen []string
 	err := client.Trace(ctx, "robot 1", func(tr ferrule.Trace) {
@@ -391,7 +393,7 @@ func TestTraceSlowReader(t *testing.T) {
 		}
 		return nil
 	}})
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 	defer cancel()
 	shown, missed, seen := 0, 0, false
 	err := client.Trace(ctx, "robot", func(tr ferrule.Trace) {
@@ -464,8 +466,8 @@ func TestTakeOver(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	end()
-	time.Sleep(50 * time.Millisecond)
-	if err := client.TakeOver(t.Context()); err == nil {
-		t.Error("got no error after the gateway exited")
-	}
+	wait.For(t, "an error after the gateway exited", func() bool {
+		err := client.TakeOver(t.Context())
+		return err != nil && !errors.Is(err, control.ErrNotHandedOver)
+	})
 }

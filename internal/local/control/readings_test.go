@@ -10,6 +10,8 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/local/control"
+	"github.com/ferrulehq/ferrule/internal/testenv/figure"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // subscription is a call of Samples.
@@ -53,18 +55,18 @@ func TestReadings(t *testing.T) {
 			fn(ferrule.Event{Type: ferrule.Gone, Device: device})
 			return func() {}, nil
 		}})
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 		defer cancel()
 		want := aReading("robot", 48)
 		var got []ferrule.Reading
-		happened := 0
+		happened, came := 0, make(chan struct{})
 		w := control.Subscription{Device: "robot", Signal: "heat", Missed: func(int) { t.Error("readings were dropped") }, Reading: func(r ferrule.Reading) {
 			if got = append(got, r); len(got) == 2 {
 				cancel()
 			}
 		}}
 		if events {
-			w.Event = func(e ferrule.Event) { happened++ }
+			w.Event = func(e ferrule.Event) { happened++; close(came) }
 		}
 		over := make(chan error, 1)
 		go func() { over <- client.Watch(ctx, w) }()
@@ -72,7 +74,9 @@ func TestReadings(t *testing.T) {
 		if a.device != "robot" || a.signal != "heat" {
 			t.Errorf("subscribed to %q of %q", a.signal, a.device)
 		}
-		time.Sleep(10 * time.Millisecond) // the event comes first
+		if events {
+			<-came
+		}
 		a.fn(want)
 		a.fn(aReading("robot", 1))
 		if err := <-over; err != nil || len(got) != 2 || (happened == 1) != events {
@@ -91,7 +95,7 @@ func TestReadings(t *testing.T) {
 		}
 		select {
 		case <-a.stopped:
-		case <-time.After(10 * time.Second):
+		case <-time.After(wait.Ample):
 			t.Error("the subscription is still open")
 		}
 	}
@@ -104,7 +108,7 @@ func TestNoReadings(t *testing.T) {
 		fn(ferrule.Event{Type: ferrule.Gone, Device: device})
 		return func() {}, nil
 	}})
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 	defer cancel()
 	happened := false
 	err := client.Watch(ctx, control.Subscription{Device: "robot", Event: func(ferrule.Event) { happened = true; cancel() }, Reading: func(ferrule.Reading) { t.Error("got a reading") }})
@@ -124,7 +128,7 @@ func TestReadingsSlowReader(t *testing.T) {
 		t.Run(fmt.Sprintf("%d samples", samples), func(t *testing.T) {
 			m := make(meter, 1)
 			client, _ := serve(t, &gateway{samples: m})
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 			defer cancel()
 			sent := make(chan struct{})
 			seen, dropped := 0, 0
@@ -162,10 +166,11 @@ func TestReadingsSlowReader(t *testing.T) {
 				t.Fatal(err)
 			}
 			const sockets = 2 << 20 // more than the socket buffers hold
-			if limit := waiting + sockets/len(size); seen > limit || took > 5*time.Second {
-				t.Errorf("%d waited, limit is %d; sending took %v", seen, limit, took)
+			if limit := waiting + sockets/len(size); seen > limit {
+				t.Errorf("%d waited, limit is %d", seen, limit)
 			}
-			t.Logf("%d of %d waited, sending took %v", seen, count, took)
+			t.Logf("%d of %d waited", seen, count)
+			figure.AtMost(t, "20,000 readings for a slow reader", took, 5*time.Second)
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/local/control"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // hiding hides tools by name, and devices by ID, from agents other than "owner".
@@ -148,7 +149,7 @@ func TestWatchFleetMisses(t *testing.T) {
 			if got == "gone a" {
 				return
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(wait.Ample):
 			t.Fatal("the end of a device was missed")
 		}
 	}
