@@ -18,6 +18,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/console"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/guard/approval"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 const secret = "0123456789abcdef0123"
@@ -87,7 +88,7 @@ func receive(t *testing.T, got <-chan received) received {
 	select {
 	case m := <-got:
 		return m
-	case <-time.After(30 * time.Second):
+	case <-time.After(wait.Ample):
 		t.Fatal("the webhook was not called")
 		return received{}
 	}
@@ -198,7 +199,7 @@ func (s *slowReader) Write(data []byte) (int, error) {
 	go func() { s.w.approvals.List(); close(listed) }()
 	select {
 	case <-listed:
-	case <-time.After(30 * time.Second):
+	case <-time.After(wait.Ample):
 		s.w.t.Error("a page that is being sent holds all approvals up")
 	}
 	return s.ResponseRecorder.Write(data)

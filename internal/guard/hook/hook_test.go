@@ -27,7 +27,7 @@ import (
 
 // base returns a hook that is asked before each call.
 func base(name string) Config {
-	return Config{Name: name, Before: true, Timeout: wait.Ample, Parallel: 2}
+	return Config{Name: name, Before: true, Timeout: maxTimeout, Parallel: 2}
 }
 
 // script returns a hook that is a shell script.

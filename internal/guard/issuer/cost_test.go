@@ -3,7 +3,6 @@ package issuer
 import (
 	"crypto"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"testing"
 	"time"
@@ -11,6 +10,8 @@ import (
 	"github.com/coreos/go-oidc/v3/oidc"
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
+
+	"github.com/ferrulehq/ferrule/internal/testenv/figure"
 )
 
 // maxCost is what the check of a token may take if the key is known.
@@ -19,9 +20,7 @@ const maxCost = 60 * time.Microsecond
 // TestCost compares the check of a token with what the libraries take for less: go-jose for a
 // signature and its claims, go-oidc for an ID token.
 func TestCost(t *testing.T) {
-	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
-		t.Skip("the race detector changes all times")
-	}
+	figure.Only(t)
 	f := newFake(t)
 	i := f.issuer()
 	const rounds, calls = 20, 50
@@ -73,9 +72,8 @@ func TestCost(t *testing.T) {
 	t.Logf("a token takes %v the first time (%.2f times go-jose, %.2f times go-oidc) and %v again; go-jose takes %v, go-oidc %v",
 		took["first"], float64(took["first"])/float64(took["go-jose"]), float64(took["first"])/float64(took["go-oidc"]), took["again"], took["go-jose"], took["go-oidc"])
 	// On a slow machine, only what is ours counts.
-	if took["first"] > max(maxCost, took["go-jose"]*2) || took["again"] > maxCost/4 {
-		t.Errorf("a token takes %v, and %v again; at most %v and %v expected", took["first"], took["again"], maxCost, maxCost/4)
-	}
+	figure.AtMost(t, "check of a token", took["first"], max(maxCost, took["go-jose"]*2))
+	figure.AtMost(t, "check of a token that was seen", took["again"], maxCost/4)
 }
 
 // BenchmarkVerify is the check of a token that was seen before.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
@@ -506,7 +507,7 @@ func await(t *testing.T, done <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-done:
-	case <-time.After(30 * time.Second):
+	case <-time.After(wait.Ample):
 		t.Fatal("it hangs")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/cluster/clustertest"
 	"github.com/ferrulehq/ferrule/internal/cluster/engine"
 	"github.com/ferrulehq/ferrule/internal/cluster/shared"
+	"github.com/ferrulehq/ferrule/internal/testenv/figure"
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
@@ -48,7 +49,7 @@ func joined(t *testing.T, cfg engine.Config, name string) *shared.Records {
 }
 
 // TestCluster checks with NATS that a token works on three nodes, and ends on all of them
-// within a second when one revokes it.
+// when one revokes it.
 func TestCluster(t *testing.T) {
 	cfg := clustertest.OneServer(t)
 	ctx, stop := context.WithCancel(t.Context())
@@ -64,6 +65,7 @@ func TestCluster(t *testing.T) {
 	}
 	a := nodes[0]
 	id := a.register(callback)
+	longest := time.Duration(0)
 	for _, by := range nodes {
 		out := a.login(id)
 		start := time.Now()
@@ -84,10 +86,7 @@ func TestCluster(t *testing.T) {
 		for i, r := range nodes {
 			wait.For(t, "the token has ended", func() bool { return valid[i].Err() != nil && !r.accepted(out.Access) && len(r.Grants()) == 0 })
 		}
-		took := time.Since(start)
-		t.Logf("revoked by %s after %v", by.parts.Node, took)
-		if took > time.Second && !raceDetector() { // .ci/run measures it without, alone
-			t.Errorf("revoked by %s after %v", by.parts.Node, took)
-		}
+		longest = max(longest, time.Since(start))
 	}
+	figure.AtMost(t, "until a revoked token has ended on all nodes", longest, time.Second)
 }
