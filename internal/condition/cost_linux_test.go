@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/testenv/figure"
 )
 
 // processorTime returns the processor time of this process.
@@ -22,11 +23,9 @@ func processorTime(t *testing.T) time.Duration {
 }
 
 // TestCost evaluates 10,000 conditions on 2,000 devices that each have a sample a second, as
-// they come from the stream of another node: as JSON. That may cost 10 % of a core.
+// they come from the stream of another node: as JSON.
 func TestCost(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector costs more than what is measured")
-	}
+	figure.Only(t)
 	const devices, conditions, seconds, limit = 2_000, 10_000, 60, 0.1
 	x := NewIndex(Parts{Silence: func(r *ferrule.Reading) (time.Duration, bool) { return 0, true }})
 	watcher := x.Devices()
@@ -83,10 +82,7 @@ func TestCost(t *testing.T) {
 		used += processorTime(t) - before
 	}
 	share := used.Seconds() / seconds
-	t.Logf("%d conditions on %d devices cost %.2f %% of a core, %d hits in %d s", conditions, devices, 100*share, hits, seconds)
-	if share > limit {
-		t.Errorf("%d conditions on %d devices cost %.1f %% of a core; limit is %.0f %%", conditions, devices, 100*share, 100*limit)
-	}
+	figure.AtMost(t, "share of a core for 10,000 conditions on 2,000 devices", share, limit)
 	if hits < conditions {
 		t.Errorf("%d hits: the stream meets too few conditions", hits)
 	}

@@ -28,9 +28,6 @@ import (
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
-// longEnough is for a machine that is busy with other tests.
-const longEnough = 30 * time.Second
-
 // safeLog is a log that is read while it is written.
 type safeLog struct {
 	mu   sync.Mutex
@@ -156,7 +153,7 @@ func plainly(t *testing.T, address string) string {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(longEnough))
+	conn.SetDeadline(time.Now().Add(wait.Ample))
 	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", otaPath, address)
 	said, _ := io.ReadAll(conn)
 	return string(said)
@@ -165,7 +162,7 @@ func plainly(t *testing.T, address string) string {
 // deviceTalks asks for settings, and connects with them, as a device does.
 func deviceTalks(t *testing.T, d *DialIn, trusting *tls.Config) {
 	t.Helper()
-	client := http.Client{Transport: &http.Transport{TLSClientConfig: trusting, DisableKeepAlives: true}, Timeout: longEnough}
+	client := http.Client{Transport: &http.Transport{TLSClientConfig: trusting, DisableKeepAlives: true}, Timeout: wait.Ample}
 	answer, err := client.Post(d.URL(), "application/json", strings.NewReader(`{"mac_address":"02:00:00:00:00:01","uuid":"7b94d69a-9808-4c59-9c9b-704333b38aff"}`))
 	if err != nil {
 		t.Fatal(err)
@@ -190,7 +187,7 @@ func deviceTalks(t *testing.T, d *DialIn, trusting *tls.Config) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(longEnough))
+	conn.SetDeadline(time.Now().Add(wait.Ample))
 	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nDevice-Id: 02:00:00:00:00:01\r\nClient-Id: 7b94d69a-9808-4c59-9c9b-704333b38aff\r\nAuthorization: Bearer %s\r\n\r\n", socketPath, d.Addr(), settings.WebSocket.Token)
 	if status, err := bufio.NewReader(conn).ReadString('\n'); !strings.Contains(status, "101") {
 		t.Errorf("WebSocket: got %q, %v", status, err)
@@ -201,7 +198,7 @@ func deviceTalks(t *testing.T, d *DialIn, trusting *tls.Config) {
 		t.Fatal(err)
 	}
 	defer broker.Close()
-	broker.SetDeadline(time.Now().Add(longEnough))
+	broker.SetDeadline(time.Now().Add(wait.Ample))
 	body := []byte("\x00\x04MQTT\x04\xc2\x00\xf0")
 	for _, text := range []string{settings.MQTT.ClientID, settings.MQTT.Username, settings.MQTT.Password} {
 		body = append(append(body, byte(len(text)>>8), byte(len(text))), text...)
@@ -233,7 +230,7 @@ func TestServeTLS(t *testing.T) {
 	wg.Go(func() { c.serve(web, ln) })
 	defer wg.Wait()
 	defer web.Close()
-	client := http.Client{Transport: &http.Transport{TLSClientConfig: trusting, DisableKeepAlives: true}, Timeout: longEnough}
+	client := http.Client{Transport: &http.Transport{TLSClientConfig: trusting, DisableKeepAlives: true}, Timeout: wait.Ample}
 	answer, err := client.Get("https://" + ln.Addr().String() + localca.RootPath)
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/pipeline"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // brake is a Stop whose calls can be stopped.
@@ -181,7 +182,7 @@ func TestUrgentSlowDisk(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(wait.Ample):
 			t.Error(call.Tool, "waits for the disk")
 		}
 	}

@@ -1,5 +1,0 @@
-//go:build race
-
-package condition
-
-const raceEnabled = true
