@@ -13,6 +13,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/journal"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // smallDisk mounts a file system of a few pages.
@@ -120,7 +121,7 @@ func TestReserve(t *testing.T) {
 	if j.Health() == nil {
 		t.Error("the journal is healthy on a full disk")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 	defer cancel()
 	for synced, n := uint64(0), 0; n < 500; { // outcomes are synced, too
 		l, err := j.Lines(ctx, synced, 1<<20)
@@ -181,9 +182,5 @@ func TestReserveRecovers(t *testing.T) {
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(20 * time.Second); j.Health() != nil; time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("still failing: %v", j.Health())
-		}
-	}
+	wait.For(t, "the journal is healthy", func() bool { return j.Health() == nil })
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // watched is a file that counts syncs and can fail them.
@@ -111,7 +112,7 @@ func TestOutcomes(t *testing.T) {
 		}
 		j.syncing.Unlock()
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), wait.Ample)
 	defer cancel()
 	if _, err := j.Lines(ctx, 2*calls-1, 1<<20); err != nil { // the last outcome
 		t.Errorf("the last outcome was not synced by itself: %v", err)
