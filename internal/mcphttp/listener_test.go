@@ -44,7 +44,7 @@ func TestListener(t *testing.T) {
 	}
 	ask := func(conn net.Conn) bool {
 		t.Helper()
-		conn.SetDeadline(time.Now().Add(10 * time.Second))
+		conn.SetDeadline(time.Now().Add(wait.Ample))
 		if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
 			return false
 		}
@@ -66,7 +66,7 @@ func TestListener(t *testing.T) {
 	for i := range silent {
 		silent[i] = dial()
 	}
-	silent[0].SetReadDeadline(time.Now().Add(10 * time.Second))
+	silent[0].SetReadDeadline(time.Now().Add(wait.Ample))
 	if _, err := silent[0].Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the oldest silent connection: %v", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -161,6 +162,24 @@ func (m *mover) finish(last string, events int) {
 	}
 }
 
+// proceedWhenTaken lets the tool return when another connection has taken over its stream.
+func (m *mover) proceedWhenTaken() {
+	owners := func() []*streamOwner {
+		m.owners.mu.Lock()
+		defer m.owners.mu.Unlock()
+		return slices.Concat(slices.Collect(maps.Values(m.owners.byStream))...)
+	}
+	old := owners()
+	go func() {
+		defer close(m.proceed)
+		for end := time.Now().Add(wait.Ample); time.Now().Before(end); time.Sleep(time.Millisecond) {
+			if now := owners(); len(now) > 0 && !slices.ContainsFunc(now, func(o *streamOwner) bool { return slices.Contains(old, o) }) {
+				return
+			}
+		}
+	}()
+}
+
 // TestResume: a client whose connection breaks in the middle of a call reconnects, and gets
 // the events it missed and the response. The call was made once.
 func TestResume(t *testing.T) {
@@ -191,7 +210,7 @@ func TestResume(t *testing.T) {
 func TestResumeUnseen(t *testing.T) {
 	m := newMover(t)
 	resp, first, _ := m.begin(t.Context())
-	time.AfterFunc(50*time.Millisecond, func() { close(m.proceed) })
+	m.proceedWhenTaken()
 	m.finish(first.id, 2)
 	if rest, err := io.ReadAll(resp.Body); err != nil || len(rest) > 0 {
 		t.Errorf("the old connection got %q, %v", rest, err)
@@ -228,7 +247,7 @@ func TestResumeUnseenBefore(t *testing.T) {
 	if !ok || half.id == "" || !strings.Contains(half.data, `"half"`) {
 		t.Fatalf("got first event %+v", half)
 	}
-	time.AfterFunc(50*time.Millisecond, func() { close(m.proceed) })
+	m.proceedWhenTaken()
 	m.finish(half.id, 1)
 }
 
@@ -280,7 +299,7 @@ func TestResumeKeepsSession(t *testing.T) {
 		if ended {
 			t.Error("the session was ended")
 		}
-	case <-time.After(2 * time.Second):
+	case <-time.After(wait.Ample):
 		t.Error("the sweep waits for the call")
 	}
 	close(m.proceed)
@@ -303,7 +322,7 @@ func TestSweepWaitsForNobody(t *testing.T) {
 	}()
 	select {
 	case <-swept:
-	case <-time.After(2 * time.Second):
+	case <-time.After(wait.Ample):
 		t.Error("the sweep waits for the call")
 	}
 	close(m.proceed)

@@ -1,5 +1,0 @@
-//go:build !race
-
-package api
-
-const slower = 1
