@@ -20,6 +20,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/local/terminal"
 	"github.com/ferrulehq/ferrule/internal/schema"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 func plainStyle(_, text string) string { return text }
@@ -133,11 +134,7 @@ func TestQuestionsInTurn(t *testing.T) {
 			}
 			answer <- a
 		}()
-		for end := time.Now().Add(10 * time.Second); !strings.Contains(out.String(), text); time.Sleep(time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("the question %q is not shown", text)
-			}
-		}
+		wait.For(t, "the question is shown: "+text, func() bool { return strings.Contains(out.String(), text) })
 		return answer
 	}
 	first := ask("Is lamp one free?")

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -119,7 +120,9 @@ func TestRules(t *testing.T) {
 
 // TestOutOfTime checks that a step which is not done in time is found, with any protocol, and
 // that the steps after it are skipped.
-func TestOutOfTime(t *testing.T) {
+func TestOutOfTime(t *testing.T) { synctest.Test(t, testOutOfTime) }
+
+func testOutOfTime(t *testing.T) {
 	for id, rules := range map[string][]Rule{"mcpu.out-of-time": mcpuRules, "mcp.out-of-time": mcpRules, "xiaozhi.out-of-time": xiaozhiRules} {
 		protocol, _, _ := strings.Cut(id, ".")
 		r := newRun(Target{text: "x"}, protocol, rules, Options{})

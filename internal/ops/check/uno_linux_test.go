@@ -13,6 +13,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/device/transport/serial"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/ops/check"
+	"github.com/ferrulehq/ferrule/internal/testenv/figure"
 	"github.com/ferrulehq/ferrule/internal/testenv/uno"
 )
 
@@ -26,9 +27,7 @@ func checkUno(t *testing.T, o uno.Options, options check.Options) (*uno.Board, *
 		t.Fatal(err)
 	}
 	dump(t, report)
-	if report.Took > 60 && !raceEnabled {
-		t.Errorf("took %v s", report.Took)
-	}
+	figure.AtMost(t, "seconds of a check of a board", report.Took, 60)
 	return b, report
 }
 

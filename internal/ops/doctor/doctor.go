@@ -80,6 +80,8 @@ type Doctor struct {
 	place   func() (setup.Place, error) // where agent programs keep their configurations
 
 	gateway gatewayState // the answer of ask
+
+	patience time.Duration // replaces probeTime unless it is 0
 }
 
 // New returns a doctor for this machine.

@@ -26,6 +26,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/permission"
 	"github.com/ferrulehq/ferrule/internal/testenv/source"
+	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
 
 // lines returns findings as lines: state, check, finding, next step.
@@ -377,7 +378,11 @@ func TestHTTP(t *testing.T) {
 	} {
 		t.Setenv("FERRULE_LISTEN", test.listen)
 		d := &Doctor{root: t.TempDir(), gateway: test.gateway}
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		limit := wait.Ample
+		if name == "a silent program" {
+			limit = 2 * time.Second
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		wantLines(t, name, d.http(ctx), test.want...)
 		cancel()
 	}

@@ -3,6 +3,7 @@ package doctor
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -49,7 +50,8 @@ var elsewhere = []string{"docker", "podman", "nerdctl", "ssh", "wsl", "flatpak",
 // probe does what an agent program does first: it starts the server, or connects to it,
 // and sends an MCP initialize. It returns why that failed.
 func (d *Doctor) probe(ctx context.Context, e setup.Entry) error {
-	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	limit := cmp.Or(d.patience, probeTime)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var err error
 	switch {
@@ -61,7 +63,7 @@ func (d *Doctor) probe(ctx context.Context, e setup.Entry) error {
 		return errors.New("its entry has neither a command nor a URL")
 	}
 	if err != nil && ctx.Err() != nil && !errors.Is(err, errNotTried) {
-		return fmt.Errorf("%s did not answer within %v", describeEntry(e), probeTime)
+		return fmt.Errorf("%s did not answer within %v", describeEntry(e), limit)
 	}
 	return err
 }
