@@ -46,6 +46,7 @@ func TestFlood(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	wait.For(t, "what the broker queues", func() bool { return count.Load() >= 1000 })
 	last, took := int64(-1), time.Duration(0)
 	for quiet := 0; quiet < 20; time.Sleep(10 * time.Millisecond) {
 		if now := count.Load(); now != last {
@@ -55,9 +56,6 @@ func TestFlood(t *testing.T) {
 		}
 	}
 	t.Logf("%d of %d retained messages arrived within %v", last, n, took.Round(time.Millisecond))
-	if last < 1000 {
-		t.Errorf("only %d arrived", last)
-	}
 }
 
 // TestFloodUnlimited: a broker that drops nothing delivers everything.
