@@ -159,7 +159,7 @@ func (v View) Of(id string) []ferrule.Offer {
 // Devices returns up to limit devices, in the order of IDs.
 func (v View) Devices(limit int) []*ferrule.Device {
 	var all []*ferrule.Device
-	for _, e := range v.devices("", limit) {
+	for _, e := range v.devices(v.c.all(), "", limit) {
 		all = append(all, e.device)
 	}
 	return all
@@ -168,21 +168,19 @@ func (v View) Devices(limit int) []*ferrule.Device {
 // Complete returns up to limit device IDs with a prefix, and the total number, as far as
 // it is known.
 func (v View) Complete(prefix string, limit int) (ids []string, total int) {
-	found := v.devices(prefix, limit+1)
+	all := v.c.all()
+	found := v.devices(all, prefix, limit+1)
 	for _, e := range found[:min(limit, len(found))] {
 		ids = append(ids, e.id)
 	}
 	if v.Restricted() {
 		return ids, len(found)
 	}
-	v.c.mu.RLock()
-	defer v.c.mu.RUnlock()
-	return ids, v.c.order.count(prefix)
+	return ids, all.count(prefix)
 }
 
 // devices returns up to limit devices that are shown and whose IDs have a prefix, in order.
-func (v View) devices(prefix string, limit int) (found []*entry) {
-	all := v.c.all()
+func (v View) devices(all snapshot, prefix string, limit int) (found []*entry) {
 	left := maxChecked
 	for e := range all.from(prefix) {
 		if len(found) >= limit || !strings.HasPrefix(e.id, prefix) {
