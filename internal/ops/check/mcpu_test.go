@@ -18,7 +18,7 @@ var boardFindings = map[string][]string{
 	"":                {},
 	"bad-tools":       {"mcpu.bad-name", "mcpu.bad-schema", "mcpu.bad-text", "mcpu.bad-tool", "mcpu.duplicate-tool", "mcpu.no-schemas"},
 	"bare-tools":      {"mcpu.undeclared-arguments"},
-	"boot-noise":      {"mcpu.boot-noise", "mcpu.deaf-start"},
+	"boot-noise":      {"mcpu.boot-noise"},
 	"byte-reads":      {"mcpu.no-answer", "mcpu.fragments"},
 	"changing":        {"mcpu.changing-list"},
 	"chatter":         {"mcpu.debug-lines", "mcpu.unknown-id", "mcpu.boot-noise"},
@@ -63,6 +63,7 @@ var boardFindings = map[string][]string{
 
 // boardsMay is what may be found in addition. That depends on the time, and on what is lost.
 var boardsMay = map[string][]string{
+	"boot-noise":   {"mcpu.deaf-start"}, // if the first request comes while it boots
 	"changing":     {"mcpu.no-schemas", "mcpu.no-voltage"},
 	"endless-line": {"mcpu.long-line", "mcpu.stopped-answering"},
 	"fifo":         {"mcpu.lost-request", "mcpu.fragments"},
