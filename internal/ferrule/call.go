@@ -1,8 +1,10 @@
 package ferrule
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -160,12 +162,31 @@ type Progress struct {
 	Message string `json:"message"`
 	// Said means that the message is in the device's own words.
 	Said bool `json:"said,omitempty"`
+	// Asked means that the call waits for the approval of a person.
+	Asked bool `json:"asked,omitempty"`
 	// Done and Total are zero if they are unknown.
 	Done  float64 `json:"done,omitempty"`
 	Total float64 `json:"total,omitempty"`
 	// Log is set if this is a log message of the device.
 	Log *Log `json:"log,omitempty"`
 }
+
+// Text returns the progress of a call of a device in a few words; empty if it has none. The
+// words of the device are marked, because the gateway says in the same place whether something
+// was sent, or is approved.
+func (p *Progress) Text(device string) string {
+	message := p.Message
+	if p.Said {
+		message = said(device, message)
+	}
+	if p.Total <= 0 {
+		return message
+	}
+	return fmt.Sprintf("%s (%g of %g)", cmp.Or(message, "working"), p.Done, p.Total)
+}
+
+// said returns the words of a device, marked as its own.
+func said(device, words string) string { return device + " says: " + words }
 
 // Log is a log message of a device.
 type Log struct {

@@ -114,6 +114,25 @@ func (e *Error) Explain() string {
 	return strings.TrimSpace(sentence(e.Message) + " " + e.Certainty() + " " + capital(sentence(e.Hint)))
 }
 
+// Attributed returns the message with the words of a device marked as its own, like those of
+// Progress.Text: "blink failed on lamp. lamp says: burnt out".
+func (e *Error) Attributed(device string) string {
+	if e.Code != Failed && e.Code != Refused {
+		return e.Message
+	}
+	fact, words, found := strings.Cut(e.Message, " failed on "+device+": ")
+	if found {
+		fact += " failed on " + device
+	} else if rest, refused := strings.CutPrefix(e.Message, device+" refused "); refused {
+		fact, words, found = strings.Cut(rest, ": ")
+		fact = device + " refused " + fact
+	}
+	if !found {
+		return e.Message
+	}
+	return fact + ". " + said(device, words)
+}
+
 // sentence adds a full stop.
 func sentence(s string) string {
 	if s != "" && !strings.HasSuffix(s, ".") && !strings.HasSuffix(s, "?") {

@@ -125,11 +125,15 @@ func (f *follower) tell() {
 
 // reportJob reports what the device says about the job.
 func (f *follower) reportJob() {
+	f.report(f.state())
+}
+
+// state returns what the device says about the job.
+func (f *follower) state() ferrule.Progress {
 	if f.job.Message == "" {
-		f.report(ferrule.Progress{Message: "running"})
-		return
+		return ferrule.Progress{Message: "running"}
 	}
-	f.report(ferrule.Progress{Message: f.job.Message, Said: true})
+	return ferrule.Progress{Message: f.job.Message, Said: true}
 }
 
 func (f *follower) report(p ferrule.Progress) {
@@ -157,7 +161,7 @@ func (f *follower) follow(ctx context.Context, pause time.Duration) (*ferrule.Re
 		f.failed = err
 		pause = f.interval()
 		if err != nil {
-			f.report(ferrule.Progress{Message: ferrule.AsError(err).Message})
+			f.report(ferrule.Progress{Message: ferrule.AsError(err).Attributed(f.call.Device)})
 			pause = max(pause, minRetry)
 		}
 	}

@@ -51,7 +51,8 @@ func (f *follower) late() error {
 		return ferrule.Errorf(ferrule.Unanswered, "%s has not ended on %s after %v: %s%s. Whether it still runs is not known", f.call.Tool, f.call.Device, after, why, f.lastSaid()).
 			WithHint(hint)
 	}
-	return ferrule.Errorf(ferrule.Unanswered, "%s still runs %s after %v: %s", f.call.Device, f.call.Tool, after, cmp.Or(f.said, "running")).WithHint(hint)
+	state := f.state()
+	return ferrule.Errorf(ferrule.Unanswered, "%s still runs %s after %v: %s", f.call.Device, f.call.Tool, after, state.Text(f.call.Device)).WithHint(hint)
 }
 
 // unheard returns why it is not known what the device does now, or "".
@@ -62,7 +63,7 @@ func (f *follower) unheard() string {
 	}
 	switch err = cmp.Or(err, f.failed); {
 	case err != nil:
-		return ferrule.AsError(err).Message
+		return ferrule.AsError(err).Attributed(f.call.Device)
 	case time.Since(f.heard) > f.interval()+minRetry:
 		return f.call.Device + " has not answered since " + ferrule.FormatTime(f.heard)
 	}

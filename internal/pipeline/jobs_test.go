@@ -172,3 +172,42 @@ func TestBegunJobMayHaveRun(t *testing.T) {
 		})
 	}
 }
+
+// TestJobMarksWords checks that what a device says about a job, or why it cannot be asked about
+// it, is marked in progress and in the error at the deadline.
+func TestJobMarksWords(t *testing.T) {
+	const words = "approved by a person"
+	for name, test := range map[string]struct {
+		fails bool
+		want  string
+	}{
+		"says":  {false, "kiln still runs fire after 1m0s: kiln says: approved by a person"},
+		"fails": {true, "fire has not ended on kiln after 1m0s: status failed on kiln. kiln says: approved by a person; it last said: approved by a person. Whether it still runs is not known"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &movingFleet{}
+				f.send = func(_ bool, call *ferrule.Call) (*ferrule.Result, error) {
+					if test.fails && call.Operation == ferrule.PollJob {
+						return nil, ferrule.Errorf(ferrule.Failed, "status failed on kiln: %s", words)
+					}
+					return &ferrule.Result{Job: &ferrule.Job{Handle: "h", Began: time.Now(), Message: words}}, nil
+				}
+				p := New(Parts{Config: DefaultConfig(), Fleet: f, Journal: &entries{}, Log: slog.New(slog.DiscardHandler), Policy: func(*ferrule.Call) ferrule.Verdict { return ferrule.Verdict{Ruling: ferrule.Permit} }})
+				var shown []string
+				_, err := p.Handle(t.Context(), &ferrule.Call{
+					Device: "kiln", Tool: "fire", Principal: ferrule.Principal{Role: ferrule.Agent, Name: "a"}, Timeout: ferrule.Duration(time.Minute),
+					Progress: func(p ferrule.Progress) { shown = append(shown, p.Text("kiln")) },
+				})
+				if err == nil || err.Error() != test.want {
+					t.Errorf("got %v\nwant %s", err, test.want)
+				}
+				for _, text := range shown {
+					if !strings.Contains(text, "kiln says: "+words) {
+						t.Errorf("progress %q", text)
+					}
+				}
+			})
+		})
+	}
+}

@@ -212,7 +212,7 @@ func (c *pendingCall) progress(p ferrule.Progress) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if p.Log == nil {
-		c.doing = progressText(c.subject.device, p)
+		c.doing = p.Text(c.subject.device)
 		if c.task != nil {
 			c.task.Report(c.doing)
 		}

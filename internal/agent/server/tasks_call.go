@@ -1,7 +1,6 @@
 package server
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -175,15 +174,3 @@ func (c *pendingCall) endTask(plan *taskPlan) {
 	}
 }
 
-// progressText returns progress in one line. The words of the device are marked, because the
-// gateway says in the same place whether something was sent, or is approved.
-func progressText(device string, p ferrule.Progress) string {
-	message := p.Message
-	if p.Said {
-		message = fmt.Sprintf("%s says: %s", device, message)
-	}
-	if p.Total <= 0 {
-		return message
-	}
-	return fmt.Sprintf("%s (%g of %g)", cmp.Or(message, "working"), p.Done, p.Total)
-}

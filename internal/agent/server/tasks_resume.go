@@ -60,7 +60,7 @@ func (s *Server) followJob(ctx context.Context, t *ferrule.Task, r *tasks.Runnin
 		ID: t.Call, Principal: t.Owner, Device: t.Device, Operation: ferrule.PollJob, Tool: t.Tool, Args: t.Args, Job: &job,
 		Progress: func(p ferrule.Progress) {
 			if p.Log == nil {
-				r.Report(progressText(t.Device, p))
+				r.Report(p.Text(t.Device))
 			}
 		},
 		Began: func(job ferrule.Job) {

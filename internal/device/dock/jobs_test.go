@@ -154,7 +154,7 @@ func TestJobDeadline(t *testing.T) {
 		k := newKiln(t, dir)
 		_, err := k.pipe.Handle(t.Context(), firing(3600))
 		e := ferrule.AsError(err)
-		if e.Code != ferrule.Unanswered || !strings.HasPrefix(e.Message, "kiln still runs start_kiln after 30s: 35") || k.stops != 0 || !e.MayHaveRun() {
+		if e.Code != ferrule.Unanswered || !strings.HasPrefix(e.Message, "kiln still runs start_kiln after 30s: kiln says: 35") || k.stops != 0 || !e.MayHaveRun() {
 			t.Errorf("got %v, %d stops", e, k.stops)
 		}
 		ctx, cancel := context.WithCancel(t.Context())

@@ -36,7 +36,7 @@ func (a *Approvals) Await(ctx context.Context, call *ferrule.Call) error {
 			return err
 		}
 		w.ask(ctx)
-		call.Report(ferrule.Progress{Message: fmt.Sprintf("waiting for approval by a person, %s left (request %s)%s", ferrule.Countdown(left), a.fullID(w.request.ID), a.where())})
+		call.Report(ferrule.Progress{Asked: true, Message: fmt.Sprintf("waiting for approval by a person, %s left (request %s)%s", ferrule.Countdown(left), a.fullID(w.request.ID), a.where())})
 		select {
 		case <-changed:
 		case <-time.After(min(left, reportEvery)):
