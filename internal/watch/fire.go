@@ -22,10 +22,32 @@ const (
 	maxOwnCall = 16  // of those of one agent
 )
 
-// firing is a hit that fires.
+// edge is a moment at which the condition became true for a device. Its notice and its call
+// have limits of their own: what is open is begun when the limits allow it, if the condition
+// still holds. It is guarded by the mutex of the keeper.
+type edge struct {
+	hit condition.Hit
+	// notify and call are set while they are open, and are tried again at a time.
+	notify, call bool
+	at           time.Time
+	held         bool // it is counted in mark.Held
+	// id is the ID of the call, once it is begun. Until then, why says why not.
+	id  string
+	why error
+}
+
+// open reports whether something is to be done later.
+func (e *edge) open() bool { return e != nil && (e.notify || e.call) }
+
+// stored returns the hit of the edge as marks have it.
+func (e *edge) stored() *condition.Hit {
+	return &condition.Hit{Device: e.hit.Device, Signal: e.hit.Signal, Time: e.hit.Time, Value: e.hit.Value}
+}
+
+// firing is what is begun for an edge.
 type firing struct {
 	f      *follower
-	hit    condition.Hit
+	edge   *edge
 	notify bool
 	call   bool
 }
@@ -44,52 +66,104 @@ func (k *Keeper) met(f *follower, hit condition.Hit) {
 	m.Hits++
 	m.Active = level(&w.Condition)
 	k.dirty[m.key()] = true
-	k.limit(f, hit)
+	f.edge = &edge{hit: hit, notify: true, call: w.Call != nil}
+	k.act(f)
 }
 
-// limit fires a hit, or holds it back. What is held back fires later if the condition still
-// holds then. It is called with mu held.
-func (k *Keeper) limit(f *follower, hit condition.Hit) {
-	w, now := f.watch, time.Now()
-	j := &firing{f: f, hit: hit}
-	var notifyAt, callAt time.Time
-	notifyAt = w.next(f.notified, now)
-	j.notify = !notifyAt.After(now)
-	if w.Call != nil {
-		callAt = w.next(k.callsOf(w), now)
-		j.call = !callAt.After(now) && !w.calling
-		if w.calling {
-			callAt = now.Add(time.Second)
+// act begins what is open for the last edge of a follower, as far as the limits allow it: the
+// notice within those of the device, the call within those of the watch. It is called with mu
+// held.
+func (k *Keeper) act(f *follower) {
+	w, e, now := f.watch, f.edge, time.Now()
+	j := &firing{f: f, edge: e}
+	e.at = now.Add(time.Hour)
+	if e.notify {
+		at := now.Add(w.next(f.notified, now).Sub(now)) // with the monotonic clock
+		if j.notify = !at.After(now); !j.notify {
+			e.at = at
 		}
 	}
-	if w.Call != nil && !j.call || !j.notify {
-		f.mark.Held++
-		k.dirty[f.mark.key()] = true
-		if level(&w.Condition) && !f.mark.Unsure && !j.call { // one edge, one call: its notice is not worth a second
-			f.late, f.lateAt = &hit, notifyAt
-			if w.Call != nil {
-				f.lateAt = callAt
-			}
-			k.timed[f] = true
+	if e.call && f.mark.Unsure {
+		e.call, e.why = false, unsure(f)
+	}
+	if e.call {
+		var at time.Time
+		if at, e.why = k.callAt(f, now); e.why == nil {
+			j.call = true
+		} else if at.Before(e.at) {
+			e.at = at
 		}
 	}
-	if w.Call != nil && !j.call {
-		j.notify = j.notify && f.late == nil // the notice comes with the call
+	if e.notify != j.notify || e.call != j.call {
+		k.hold(f)
 	}
-	if !j.notify && !j.call {
-		return
+	if j.notify || j.call {
+		select {
+		case k.firings <- j:
+			k.begun(j, now)
+		default:
+			k.hold(f)
+			e.at = now.Add(flushEvery)
+		}
 	}
-	select {
-	case k.firings <- j:
-	default:
-		f.mark.Held++
-		return
+	if !level(&w.Condition) { // what happens in a moment does not hold later
+		e.notify, e.call = false, false
 	}
+	if f.edge = nil; e.open() {
+		f.edge, k.timed[f] = e, true
+	}
+}
+
+// begun notes that a firing is on its way. It is called with mu held.
+func (k *Keeper) begun(j *firing, now time.Time) {
 	if j.notify {
-		f.notified = append(recent(f.notified, now), seconds(now))
+		j.edge.notify = false
+		j.f.notified = append(recent(j.f.notified, now), seconds(now))
 	}
 	if j.call {
-		w.calling = true
+		j.edge.call = false
+		j.f.watch.calling = true
+	}
+}
+
+// hold counts an edge that is held back, once. It is called with mu held.
+func (k *Keeper) hold(f *follower) {
+	if !f.edge.held {
+		f.edge.held = true
+		f.mark.Held++
+		k.dirty[f.mark.key()] = true
+	}
+}
+
+// callAt returns when it is worth a try to call for a follower, and why not now. There is at most one
+// call of a watch under way. It is called with mu held.
+func (k *Keeper) callAt(f *follower, now time.Time) (time.Time, error) {
+	w := f.watch
+	switch {
+	case w.calling: // idle ends the wait
+		return now.Add(time.Hour), underWay[level(&w.Condition)]
+	case f.mark.Intent != "": // a call of an earlier run, which is looked for
+		return now.Add(tickEvery), underWay[level(&w.Condition)]
+	}
+	if !now.Before(w.blocked) {
+		w.blocked = now.Add(w.next(k.callsOf(w), now).Sub(now)) // with the monotonic clock
+	}
+	if w.blocked.After(now) {
+		return w.blocked, beyondLimits[level(&w.Condition)]
+	}
+	return now, nil
+}
+
+// Why a call is held back, by whether the condition can still hold later.
+var (
+	underWay     = heldBack("the call of an earlier hit is under way")
+	beyondLimits = heldBack("the limits of the watch hold the call back")
+)
+
+func heldBack(why string) map[bool]error {
+	return map[bool]error{
+		false: ferrule.Errorf(ferrule.Limited, "not called: %s", why),
+		true:  ferrule.Errorf(ferrule.Limited, "not called: %s; it may be made later, if the condition still holds then", why),
 	}
 }
 
@@ -114,15 +188,15 @@ func (w *watched) keepCalls(m *mark) {
 	}
 }
 
-// fire handles one hit: the mark first, then notices and the call.
+// fire handles what is begun for an edge: the mark first, then the notice and the call.
 func (k *Keeper) fire(ctx context.Context, j *firing) {
-	w := j.f.watch
+	w, e := j.f.watch, j.edge
 	who, barred := k.parts.Owner(&w.Watch)
-	if barred == nil && !k.parts.Sees(who, j.hit.Device) { // that it was hit is not told either
-		if j.call {
-			k.mu.Lock()
+	if barred == nil && !k.parts.Sees(who, e.hit.Device) { // that it was hit is not told either
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if e.notify, e.call = false, false; j.call {
 			k.idle(w)
-			k.mu.Unlock()
 		}
 		return
 	}
@@ -130,67 +204,91 @@ func (k *Keeper) fire(ctx context.Context, j *firing) {
 	if !ok {
 		return
 	}
+	var unsaved error
 	if id != "" {
-		if err := k.save(j.f.mark.key()); err != nil {
-			k.finish(j.f, id, ferrule.Errorf(ferrule.Denied, "not called, because it cannot be recorded: %w", err).WithHint("check that the disk of the data directory is not full"))
-			id = ""
-		}
+		unsaved = k.save(j.f.mark.key())
 	}
 	if j.notify && barred == nil {
 		k.notify(w, n)
 		k.event(n, n.fired(&w.Watch))
 	}
 	k.parts.Updated(w.ID)
-	if id != "" {
-		k.work.Go(func() { k.call(ctx, j.f, who, id) })
+	switch {
+	case unsaved != nil:
+		k.finish(j.f, e, ferrule.Errorf(ferrule.Denied, "not called, because it cannot be recorded: %w", unsaved).WithHint("check that the disk of the data directory is not full"))
+	case id != "":
+		k.work.Go(func() { k.call(ctx, j.f, e, who) })
 	}
 }
 
-// begin marks a hit as fired. It returns the notice, and the ID of the call if the watch
+// begin marks an edge as fired. It returns the notice, and the ID of the call if the watch
 // calls. Ok is false if the watch has changed meanwhile.
 func (k *Keeper) begin(j *firing, barred error) (n Notice, id string, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	f, w, m := j.f, j.f.watch, j.f.mark
-	if k.watches[w.ID] != w || !w.live(time.Now()) {
+	f, w, m, e := j.f, j.f.watch, j.f.mark, j.edge
+	now := time.Now().UTC()
+	if k.watches[w.ID] != w || !w.live(now) {
 		if j.call {
 			k.idle(w)
 		}
 		return n, "", false
 	}
-	m.Fired, m.Value, m.At = j.hit.Time, j.hit.Value, time.Now().UTC()
-	m.Outcome = &Outcome{Time: m.At, Message: "notified"}
-	err := barred
-	if w.Call != nil && err == nil {
-		if err = k.mayCall(f); err == nil && !j.call {
-			err = ferrule.Errorf(ferrule.Limited, "not called: the limits of the watch hold the call back")
+	if j.call {
+		if e.why = k.mayCall(f); e.why == nil && barred == nil {
+			id = "watch-" + w.ID + "-" + strconv.FormatInt(now.UnixMicro(), 36)
+		} else {
+			k.idle(w)
 		}
 	}
+	if barred != nil {
+		e.why, e.notify, e.call = barred, false, false
+	}
+	if e.hit.Time.After(m.Fired) { // a call that comes later does not change which hit was the last
+		m.Fired, m.Value, m.At = e.hit.Time, e.hit.Value, now
+	}
 	switch {
-	case err != nil:
-		m.Outcome = outcome(m.At, "", err)
-	case j.call:
-		id = "watch-" + w.ID + "-" + strconv.FormatInt(m.At.UnixMicro(), 36)
-		m.Intent, m.Calls = id, append(recent(m.Calls, m.At), seconds(m.At))
-		m.Outcome = &Outcome{Time: m.At, Call: id, Message: "calling", MayHaveRun: true}
+	case id != "":
+		e.id = id
+		m.Intent, m.Calls = id, append(recent(m.Calls, now), seconds(now))
+		m.Outcome, m.NotCalled = &Outcome{Time: now, Hit: e.stored(), Call: id, Message: "calling", MayHaveRun: true}, ""
 		k.calling++
 		k.byOwner[w.Owner.Account()]++
 		k.shareMark(m)
-	}
-	if j.call && id == "" {
-		k.idle(w)
+	case e.id != "": // a notice that the limits held back, and not the call
+	case m.Intent != "": // the outcome is that of the call under way
+		m.NotCalled = notCalled(e.why)
+	default:
+		m.Outcome, m.NotCalled = &Outcome{Time: now, Hit: e.stored(), Message: "notified"}, ""
+		if e.why != nil {
+			m.Outcome = outcome(now, e, w.Call, e.why)
+		}
 	}
 	k.dirty[m.key()] = true
-	n = Notice{Event: "watch", Watch: w.ID, Name: w.Name, Hit: j.hit, Count: m.Hits, Held: m.Held, Unsure: f.mark.Unsure}
+	return k.noticeOf(f, e), id, true
+}
+
+// noticeOf returns the notice of an edge. It is called with mu held.
+func (k *Keeper) noticeOf(f *follower, e *edge) Notice {
+	w, m := f.watch, f.mark
+	n := Notice{Event: "watch", Watch: w.ID, Name: w.Name, Hit: e.hit, Count: m.Hits, Held: m.Held, Unsure: m.Unsure}
 	n.Hit.Gaps = n.Hit.Gaps[max(0, len(n.Hit.Gaps)-maxShown):]
 	if w.Call != nil {
 		n.Call = w.Call.String()
-		if id == "" {
-			n.NotCalled = strings.TrimPrefix(m.Outcome.Message, "not called: ")
+		if e.id == "" {
+			n.NotCalled = notCalled(e.why)
 		}
 	}
 	n.Text = n.text(&w.Watch)
-	return n, id, true
+	return n
+}
+
+// notCalled returns the reason of an error as it follows "not called".
+func notCalled(why error) string {
+	if why == nil {
+		return ""
+	}
+	return strings.TrimPrefix(ferrule.OneLine(ferrule.Clean(ferrule.AsError(why).Message, ferrule.MaxText), maxMessage), "not called: ")
 }
 
 // mayCall returns why a watch must not call now. The policy decides later, in the pipeline.
@@ -200,8 +298,7 @@ func (k *Keeper) mayCall(f *follower) error {
 	case f.watch.followers[f.device] != f:
 		return ferrule.Errorf(ferrule.Offline, "not called: %s is not at this node any more", f.device)
 	case f.mark.Unsure:
-		return ferrule.Errorf(ferrule.Denied, "not called: another node held %s before and may have called for the same edge", f.device).
-			WithHint("check the device; the watch calls again after its condition was false")
+		return unsure(f)
 	case !f.claimed:
 		return ferrule.Errorf(ferrule.Denied, "not called: other nodes do not know yet that this node evaluates the watch").WithHint("check the connection to the cluster")
 	case f.watch.Owner.Role == ferrule.Agent && k.byOwner[f.watch.Owner.Account()] >= maxOwnCall:
@@ -212,68 +309,85 @@ func (k *Keeper) mayCall(f *follower) error {
 	return nil
 }
 
-// idle says that no call of a watch is under way. It is called with mu held.
+// unsure returns why a watch does not call for what may be an edge of another node.
+func unsure(f *follower) error {
+	return ferrule.Errorf(ferrule.Denied, "not called: another node held %s before and may have called for the same edge", f.device).
+		WithHint("check the device; the watch calls again after its condition was false")
+}
+
+// idle says that no call of a watch is under way. Edges that wait for that are tried at the next
+// tick. It is called with mu held.
 func (k *Keeper) idle(w *watched) {
 	w.calling = false
 	if now := k.watches[w.ID]; now != nil {
 		now.calling = false
+		for _, f := range now.followers {
+			if f.edge.open() {
+				f.edge.at = time.Time{}
+			}
+		}
 	}
 }
 
-// call makes the call of a watch, once, as its owner. The ID of the call in the journal
-// names the watch and the hit.
-func (k *Keeper) call(ctx context.Context, f *follower, who ferrule.Principal, id string) {
+// call makes the call of an edge, once, as the owner of the watch. The ID of the call in the
+// journal names the watch and the hit.
+func (k *Keeper) call(ctx context.Context, f *follower, e *edge, who ferrule.Principal) {
 	w := f.watch
 	_, err := k.parts.Handle(ctx, &ferrule.Call{
-		ID: id, Principal: who, Client: ferrule.Client{Name: ferrule.WatchClient, Version: w.ID}, Device: w.Call.Device, Tool: w.Call.Tool, Args: slices.Clone(w.Call.Args),
-		Progress: func(p ferrule.Progress) { k.waiting(f, id, p) },
+		ID: e.id, Principal: who, Client: ferrule.Client{Name: ferrule.WatchClient, Version: w.ID}, Device: w.Call.Device, Tool: w.Call.Tool, Args: slices.Clone(w.Call.Args),
+		Progress: func(p ferrule.Progress) { k.progress(f, e, p) },
 	})
-	k.finish(f, id, err)
+	k.finish(f, e, err)
 }
 
-// waiting shows what a call waits for.
-func (k *Keeper) waiting(f *follower, id string, p ferrule.Progress) {
+// progress shows how far a call is.
+func (k *Keeper) progress(f *follower, e *edge, p ferrule.Progress) {
+	text := ferrule.OneLine(ferrule.Clean(p.Text(f.watch.Call.Device), ferrule.MaxText), maxMessage)
+	if p.Log != nil || text == "" {
+		return
+	}
 	k.mu.Lock()
-	first := false
-	if m := f.mark; m.Intent == id && p.Log == nil {
-		first = m.Outcome == nil || !m.Outcome.Waiting
-		m.Outcome = &Outcome{Time: m.At, Call: id, Waiting: true, Message: ferrule.OneLine(ferrule.Clean(p.Message, ferrule.MaxText), maxMessage)}
+	changed := false
+	if m := f.mark; m.Intent == e.id {
+		changed = m.Outcome == nil || m.Outcome.Waiting != p.Asked || m.Outcome.Message == "calling"
+		m.Outcome = &Outcome{Time: time.Now().UTC(), Hit: e.stored(), Call: e.id, Waiting: p.Asked, MayHaveRun: !p.Asked, Message: text}
 	}
 	k.mu.Unlock()
-	if first {
+	if changed {
 		k.parts.Updated(f.watch.ID)
 	}
 }
 
 // finish records the outcome of a call.
-func (k *Keeper) finish(f *follower, id string, err error) {
+func (k *Keeper) finish(f *follower, e *edge, err error) {
+	w := f.watch
 	k.mu.Lock()
 	m := f.mark
-	if m.Intent == id {
-		m.Intent, m.Outcome = "", outcome(time.Now().UTC(), id, err)
+	if m.Intent == e.id {
+		m.Intent, m.Outcome = "", outcome(time.Now().UTC(), e, w.Call, err)
 	}
 	k.calling--
-	account := f.watch.Owner.Account()
+	account := w.Owner.Account()
 	if k.byOwner[account]--; k.byOwner[account] == 0 {
 		delete(k.byOwner, account)
 	}
-	k.idle(f.watch)
+	k.idle(w)
 	k.dirty[m.key()] = true
 	k.shareMark(m)
-	if f.watch.followers[f.device] != f { // it was waited for
+	if now := k.watches[w.ID]; now == nil || now.followers[f.device] == nil { // it was waited for
 		k.release(f)
 	}
 	k.mu.Unlock()
 	if failed := k.save(m.key()); failed != nil {
-		k.parts.Log.Error("the outcome of a watch is not saved; after a restart its call counts as one that may have run", "watch", f.watch.ID, "err", failed)
+		k.parts.Log.Error("the outcome of a watch is not saved; after a restart its call counts as one that may have run", "watch", w.ID, "err", failed)
 	}
 	if err != nil {
-		e := ferrule.AsError(err)
-		k.event(Notice{Event: "outcome", Watch: f.watch.ID, Name: f.watch.Name, Hit: condition.Hit{Device: f.device}},
-			fmt.Sprintf("%s: the call of the watch failed (%s); `ferrule watch list` says why", f.watch.Name, e.Code))
-		k.parts.Log.Warn("the call of a watch failed", "watch", f.watch.ID, "device", f.watch.Call.Device, "tool", f.watch.Call.Tool, "call", id, "err", e)
+		failed := ferrule.AsError(err)
+		k.event(Notice{Event: "outcome", Watch: w.ID, Name: w.Name, Hit: condition.Hit{Device: f.device}},
+			fmt.Sprintf("%s: the call of the watch failed (%s); `ferrule watch list` says why", w.Name, failed.Code))
+		k.parts.Log.Warn("the call of a watch failed", "watch", w.ID, "device", w.Call.Device, "tool", w.Call.Tool, "call", e.id, "err", failed)
 	}
-	k.parts.Updated(f.watch.ID)
+	k.parts.Updated(w.ID)
 }
 
 // save writes a mark to the file.

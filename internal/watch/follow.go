@@ -35,9 +35,9 @@ type follower struct {
 	gaps []ferrule.Gap
 	// notified are the times of notices in the last hour.
 	notified []int64
-	// late is a hit that the limits hold back, until it may fire or does not hold any more.
-	late   *condition.Hit
-	lateAt time.Time
+	// edge is the last edge if something is open for it, until the condition does not hold any
+	// more.
+	edge *edge
 }
 
 // Devices returns what must watch the devices of this node.
@@ -196,6 +196,7 @@ func (k *Keeper) detach(f *follower) {
 		}
 	}
 	delete(k.timed, f)
+	f.edge = nil
 	if f.watch.followers[f.device] == f {
 		delete(f.watch.followers, f.device)
 		f.watch.keepCalls(f.mark)
@@ -325,7 +326,7 @@ func (f *follower) unseen(samples []ferrule.Sample) []ferrule.Sample {
 // time sees to it that a follower hears of the time, if it needs to. It is called with mu
 // held.
 func (k *Keeper) time(f *follower) {
-	if f.late != nil || !f.tracker.Due().IsZero() {
+	if f.edge.open() || !f.tracker.Due().IsZero() {
 		k.timed[f] = true
 	} else {
 		delete(k.timed, f)
@@ -334,7 +335,7 @@ func (k *Keeper) time(f *follower) {
 
 // cleared handles that the condition does not hold any more. It is called with mu held.
 func (k *Keeper) cleared(f *follower) {
-	f.held, f.late = false, nil
+	f.held, f.edge = false, nil
 	if f.mark.Active || f.mark.Unsure {
 		f.mark.Active, f.mark.Unsure = false, false
 		k.dirty[f.mark.key()] = true
@@ -365,10 +366,8 @@ func (k *Keeper) HandleEvent(e ferrule.Event) {
 func (k *Keeper) advance(now time.Time) {
 	for f := range k.timed {
 		f.tracker.Advance(now)
-		if f.late != nil && !f.lateAt.After(now) {
-			hit := *f.late
-			f.late = nil
-			k.limit(f, hit)
+		if f.edge.open() && !f.edge.at.After(now) {
+			k.act(f)
 		}
 		k.time(f)
 	}

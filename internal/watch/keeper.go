@@ -85,6 +85,7 @@ type watched struct {
 	selector  condition.Selector
 	followers map[string]*follower // by device
 	calling   bool                 // a call is under way
+	blocked   time.Time            // the limits allow no call before
 	calls     []int64              // times of calls for devices that are gone, as in mark.Calls
 	failed    string               // the last notice that was not delivered
 }
@@ -345,9 +346,11 @@ type Status struct {
 	Active []string `json:"active,omitempty"`
 	Hits   uint64   `json:"hits"`
 	Held   uint64   `json:"held,omitempty"`
-	// Last is the newest hit, and Outcome is what became of it.
-	Last    *condition.Hit `json:"last,omitempty"`
-	Outcome *Outcome       `json:"outcome,omitempty"`
+	// Last is the newest hit. Outcome is what became of it, or of an earlier one whose call is
+	// under way or ended later. Then NotCalled is why there was no call for the newest.
+	Last      *condition.Hit `json:"last,omitempty"`
+	Outcome   *Outcome       `json:"outcome,omitempty"`
+	NotCalled string         `json:"not_called,omitempty"`
 	// Gaps are the newest time ranges in which a hit may have been missed.
 	Gaps []ferrule.Gap `json:"gaps,omitempty"`
 	// Undelivered says why the last notice was not delivered.
@@ -409,7 +412,7 @@ func (k *Keeper) addMarks(all []Status, seen map[string]bool) {
 	for i := range all {
 		at[all[i].ID] = &all[i]
 	}
-	var newest = make(map[string]time.Time)
+	last := make(map[string]*mark)
 	for _, m := range k.marks {
 		s := at[m.Watch]
 		if s == nil || !seen[m.Device] {
@@ -419,14 +422,26 @@ func (k *Keeper) addMarks(all []Status, seen map[string]bool) {
 		if m.Active && len(s.Active) < maxShown {
 			s.Active = append(s.Active, m.Device)
 		}
-		if m.At.After(newest[m.Watch]) {
-			newest[m.Watch] = m.At
-			s.Last = &condition.Hit{Device: m.Device, Signal: s.Condition.Signal, Time: m.Fired, Value: m.Value}
-			s.Outcome = m.Outcome
+		hit := &condition.Hit{Device: m.Device, Signal: s.Condition.Signal, Time: m.Fired, Value: m.Value}
+		if before := last[m.Watch]; !m.At.IsZero() && (before == nil || m.At.After(before.At)) {
+			s.Last, last[m.Watch] = hit, m
+		}
+		if m.Outcome.replaces(s.Outcome) {
+			shown := *m.Outcome
+			if shown.Hit == nil { // a mark of an earlier version
+				shown.Hit = hit
+			}
+			s.Outcome = &shown
 		}
 	}
 	for i := range all {
-		slices.Sort(all[i].Active)
+		s := &all[i]
+		slices.Sort(s.Active)
+		if m := last[s.ID]; m != nil && s.Outcome != nil && !s.Outcome.about(s.Last) {
+			if s.NotCalled = m.NotCalled; s.NotCalled == "" && m.Outcome != nil && m.Outcome.Call == "" && m.Outcome.Code != "" {
+				s.NotCalled = strings.TrimPrefix(m.Outcome.Message, "not called: ")
+			}
+		}
 	}
 }
 
@@ -441,7 +456,10 @@ func (s *Status) Merge(other *Status) {
 	}
 	s.Hits, s.Held = max(s.Hits, other.Hits), max(s.Held, other.Held)
 	if other.Last != nil && (s.Last == nil || other.Last.Time.After(s.Last.Time)) {
-		s.Last, s.Outcome = other.Last, other.Outcome
+		s.Last, s.NotCalled = other.Last, ferrule.Clean(other.NotCalled, ferrule.MaxText)
+	}
+	if other.Outcome.replaces(s.Outcome) {
+		s.Outcome = other.Outcome
 	}
 	if s.Gaps = append(s.Gaps, other.Gaps...); len(s.Gaps) > maxShown {
 		s.Gaps = s.Gaps[len(s.Gaps)-maxShown:]

@@ -38,17 +38,22 @@ type mark struct {
 	// Intent is the ID of a call that has no outcome yet: it may have run.
 	Intent  string   `json:"intent,omitempty"`
 	Outcome *Outcome `json:"outcome,omitempty"`
+	// NotCalled is why there was no call for the hit that fired last, if Outcome is about the
+	// call of an earlier one.
+	NotCalled string `json:"not_called,omitempty"`
 }
 
-// Outcome is what became of the last hit of a watch.
+// Outcome is what became of a hit of a watch, or how far its call is.
 type Outcome struct {
 	Time time.Time `json:"time"`
+	// Hit is the hit, without its event.
+	Hit *condition.Hit `json:"hit,omitempty"`
 	// Call is the ID of the call in the journal; empty if there was none.
 	Call string `json:"call,omitempty"`
 	// Code is empty if the call succeeded, or if the watch only notifies.
 	Code    ferrule.Code `json:"code,omitempty"`
 	Message string       `json:"message"`
-	// MayHaveRun is set if the call failed and may have run, or if it is not known.
+	// MayHaveRun is set if the call failed and may have run, or if it is under way.
 	MayHaveRun bool `json:"may_have_run,omitempty"`
 	// Waiting is set while a person is asked.
 	Waiting bool `json:"waiting,omitempty"`
@@ -74,8 +79,12 @@ func parseMark(key string, data []byte) (m mark, err error) {
 		return m, errors.New("it belongs to another key, or is too long")
 	}
 	if o := m.Outcome; o != nil {
+		if o.Hit != nil {
+			o.Hit = &condition.Hit{Device: m.Device, Signal: ferrule.Clean(o.Hit.Signal, ferrule.MaxWord), Time: o.Hit.Time, Value: o.Hit.Value}
+		}
 		o.Message, o.Call, o.Code = ferrule.Clean(o.Message, ferrule.MaxText), ferrule.Clean(o.Call, ferrule.MaxWord), ferrule.Code(ferrule.Clean(string(o.Code), ferrule.MaxWord))
 	}
+	m.NotCalled = ferrule.Clean(m.NotCalled, ferrule.MaxText)
 	m.Intent, m.Node = ferrule.Clean(m.Intent, ferrule.MaxWord), ferrule.Clean(m.Node, ferrule.MaxWord)
 	return m, nil
 }
@@ -86,19 +95,49 @@ func (m *mark) interrupted(why string) {
 	if m.Intent == "" {
 		return
 	}
-	m.Outcome = &Outcome{Time: m.At, Call: m.Intent, Code: ferrule.Unanswered, MayHaveRun: true, Message: "the call may have run: " + why + ". Check the device. The watch does not call again for the same edge."}
+	var hit *condition.Hit
+	if m.Outcome != nil {
+		hit = m.Outcome.Hit
+	}
+	m.Outcome = &Outcome{Time: m.At, Hit: hit, Call: m.Intent, Code: ferrule.Unanswered, MayHaveRun: true, Message: "the call may have run: " + why + ". Check the device. The watch does not call again for the same edge."}
 	m.Intent = ""
+}
+
+// underWay reports whether the outcome is that of a call which has not ended.
+func (o *Outcome) underWay() bool { return o.Waiting || o.Code == "" && o.MayHaveRun }
+
+// replaces reports whether an outcome is shown instead of another one of the same watch: a
+// call under way first, else the newest.
+func (o *Outcome) replaces(other *Outcome) bool {
+	switch {
+	case o == nil || other == nil:
+		return o != nil
+	case (o.Call == "" || o.Call != other.Call) && o.underWay() != other.underWay():
+		return o.underWay()
+	}
+	return o.Time.After(other.Time)
+}
+
+// about reports whether the outcome is about a hit.
+func (o *Outcome) about(h *condition.Hit) bool {
+	return o.Hit == nil || o.Hit.Device == h.Device && o.Hit.Time.Equal(h.Time)
 }
 
 // maxMessage limits the message of an outcome: the mark is a shared record.
 const maxMessage = 500
 
-func outcome(now time.Time, call string, err error) *Outcome {
-	if err == nil {
-		return &Outcome{Time: now, Call: call, Message: "called"}
+// outcome returns what became of an edge, with the words of the device that was called marked.
+func outcome(now time.Time, e *edge, call *Action, err error) *Outcome {
+	o := &Outcome{Time: now, Hit: e.stored(), Call: e.id, Message: "called"}
+	if err != nil {
+		failed, device := ferrule.AsError(err), ""
+		if call != nil {
+			device = call.Device
+		}
+		o.Code, o.MayHaveRun = failed.Code, failed.MayHaveRun()
+		o.Message = ferrule.OneLine(ferrule.Clean(failed.Attributed(device), ferrule.MaxText), maxMessage)
 	}
-	e := ferrule.AsError(err)
-	return &Outcome{Time: now, Call: call, Code: e.Code, Message: ferrule.OneLine(ferrule.Clean(e.Message, ferrule.MaxText), maxMessage), MayHaveRun: e.MayHaveRun()}
+	return o
 }
 
 // level reports whether a condition holds for a time, rather than for a moment.

@@ -1,7 +1,6 @@
 package watch
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -32,13 +31,22 @@ type Notice struct {
 
 // fired describes a hit in one line.
 func (n *Notice) fired(w *Watch) string {
-	what := ValueText(n.Hit, time.Now())
-	if e := n.Hit.Event; e != nil {
-		what = fmt.Sprintf("%s %s", n.Hit.Device, cmp.Or(e.Method, string(e.Type)))
-	} else if condition := w.Condition.Test(); !strings.HasSuffix(w.Name, condition) { // the default name
-		what += " (" + condition + ")"
+	return fmt.Sprintf("watch %q fired: %s", w.Name, what(&n.Hit, w))
+}
+
+// what says what has met the condition of a watch.
+func what(h *condition.Hit, w *Watch) string {
+	switch e := h.Event; {
+	case e != nil && e.Method != "": // the device chose it
+		return fmt.Sprintf("%s sent %q", h.Device, e.Method)
+	case w.Condition.Signal == "":
+		return h.Device + " " + w.Condition.Event
 	}
-	return fmt.Sprintf("watch %q fired: %s", w.Name, what)
+	text := ValueText(*h, time.Now())
+	if condition := w.Condition.Test(); !strings.HasSuffix(w.Name, condition) { // the default name
+		text += " (" + condition + ")"
+	}
+	return text
 }
 
 // fresh is the maximum age of a value that is called the present one.

@@ -273,7 +273,7 @@ func TestAsked(t *testing.T) {
 		s := newSite(t)
 		answered := make(chan struct{})
 		s.answer = func(ctx context.Context, call *ferrule.Call) error {
-			call.Report(ferrule.Progress{Message: "waiting for approval by a person (request a1)"})
+			call.Report(ferrule.Progress{Message: "waiting for approval by a person (request a1)", Asked: true})
 			<-answered
 			return ferrule.Errorf(ferrule.Denied, "close of valve was denied by person:maria")
 		}
@@ -401,8 +401,8 @@ func TestWhoMayChange(t *testing.T) {
 	})
 }
 
-// TestManyDevices checks that a watch on many devices fires for each, and that its calls have
-// one limit.
+// TestManyDevices checks that a watch on many devices notifies for each, and that its calls
+// have one limit.
 func TestManyDevices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSite(t).start()
@@ -418,7 +418,7 @@ func TestManyDevices(t *testing.T) {
 		s.measure("tank-0", 95)
 		s.measure("tank-1", 95)
 		s.measure("pump", 95)
-		s.want(1, 1)
+		s.want(1, 2)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		s.want(2, 2)
