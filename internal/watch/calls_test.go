@@ -2,6 +2,8 @@ package watch
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -45,7 +47,7 @@ func TestNoticesDoNotWait(t *testing.T) {
 		s.want(1, 1)
 		s.measure("tank-2", 96)
 		s.want(1, 2)
-		if n := s.notices[1]; n.Hit.Device != "tank-2" || !strings.HasPrefix(n.NotCalled, "the call of an earlier hit is under way") {
+		if n := s.notices[1]; n.Hit.Device != "tank-2" || !strings.HasPrefix(n.NotCalled, "the call of an earlier hit is under way") || n.Outcome != nil {
 			t.Errorf("notice %+v", n)
 		}
 		time.Sleep(2 * time.Minute)
@@ -90,6 +92,13 @@ func TestCallAfterCall(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		s.want(2, 2)
+		var of []string
+		for _, n := range s.reports {
+			of = append(of, fmt.Sprint(n.Hit.Value, n.Outcome.Message))
+		}
+		if text := strings.Join(of, ", "); text != "95called, 96called" {
+			t.Errorf("outcomes %s", text)
+		}
 		if got := s.state(w.ID); got.Outcome.Hit.Value != 96 || got.NotCalled != "" || got.Hits != 2 || got.Held != 1 {
 			t.Errorf("%+v, outcome %+v", got, got.Outcome)
 		}
@@ -115,6 +124,109 @@ func TestHeldCountsEdges(t *testing.T) {
 		answer(nil)
 		answer(nil)
 		s.want(2, 2)
+	})
+}
+
+// TestOutcomeIsReported checks that no notice says that something was called before that is
+// known, and that all who were told about the edge are told what became of the call.
+func TestOutcomeIsReported(t *testing.T) {
+	const fired = `watch "tank full" fired: level of tank is 95 (above 90). It tries to call close of valve {"port":1}; the outcome follows`
+	for name, test := range map[string]struct {
+		err  error
+		text string
+	}{
+		"called":   {nil, `It has called close of valve {"port":1}.`},
+		"stopped":  {ferrule.Errorf(ferrule.Denied, "everything is stopped"), `It has not called close of valve {"port":1}: everything is stopped. Nothing was sent.`},
+		"refused":  {ferrule.Errorf(ferrule.Refused, "valve refused close: jammed"), `The call of close of valve {"port":1} failed: valve refused close. valve says: jammed. The device refused; the action did not run.`},
+		"failed":   {ferrule.Errorf(ferrule.Failed, "close failed on valve: jammed"), `The call of close of valve {"port":1} failed: close failed on valve. valve says: jammed. The device reported an error; the action may be partly done.`},
+		"silent":   {ferrule.Errorf(ferrule.Unanswered, "valve did not answer"), `The call of close of valve {"port":1} failed: valve did not answer. The action may have run.`},
+		"no space": {nil, "cannot be recorded"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t)
+				s.answer = func(context.Context, *ferrule.Call) error { return test.err }
+				s.start()
+				defer func() { s.stop() }()
+				var told []Notice
+				s.keeper.parts.Send[Webhook] = func(_ context.Context, n Notice) error {
+					if n.Event == "watch" {
+						time.Sleep(100 * time.Millisecond) // the outcome does not overtake it
+					}
+					s.mu.Lock()
+					defer s.mu.Unlock()
+					told = append(told, n)
+					return nil
+				}
+				s.set(maria, nil)
+				s.attach("tank")
+				if name == "no space" {
+					s.keeper.file.Close()
+				}
+				s.measure("tank", 95)
+				if len(told) != 2 || told[0].Event != "watch" || told[0].Text != fired || told[0].Outcome != nil {
+					t.Fatalf("told %+v", told)
+				}
+				n := told[1]
+				if n.Event != "outcome" || !strings.Contains(n.Text, test.text) || n.Hit.Value != 95 || n.Outcome == nil || n.Outcome.MayHaveRun != (test.err != nil && ferrule.AsError(test.err).MayHaveRun()) {
+					t.Errorf("outcome %+v, %+v", n, n.Outcome)
+				}
+				if len(s.events) != 2 {
+					t.Fatalf("events %+v", s.events)
+				}
+				var public Notice
+				if err := json.Unmarshal(s.events[1].Params, &public); err != nil || public.Event != "outcome" || public.Outcome == nil || public.Outcome.Code != n.Outcome.Code || public.Outcome.Message != "" {
+					t.Errorf("event %s, %v", s.events[1].Params, err)
+				}
+			})
+		})
+	}
+}
+
+// TestLateNotice checks what the notice says that the limits hold back longer than the call:
+// what is known by then.
+func TestLateNotice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		s.start()
+		defer func() { s.stop() }()
+		s.set(maria, nil)
+		s.attach("tank")
+		s.mu.Lock()
+		s.barred = ferrule.Errorf(ferrule.Denied, "may not log in")
+		s.mu.Unlock()
+		s.measure("tank", 95) // uses up the notice
+		s.mu.Lock()
+		s.barred = nil
+		s.mu.Unlock()
+		s.measure("tank", 10, 96)
+		s.want(1, 0)
+		if len(s.reports) != 1 || s.reports[0].Hit.Value != 96 {
+			t.Fatalf("outcomes %+v", s.reports)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		s.want(1, 1)
+		if n := s.notices[0]; n.Hit.Value != 96 || !strings.HasSuffix(n.Text, `It has called close of valve {"port":1}.`) || n.NotCalled != "" {
+			t.Errorf("notice %+v", n)
+		}
+	})
+}
+
+// TestStopReports checks that the outcome of a call that ends because the gateway stops is
+// delivered.
+func TestStopReports(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		s.slow()
+		s.start()
+		s.set(claude, nil)
+		s.attach("tank")
+		s.measure("tank", 95)
+		s.stop()
+		if len(s.reports) != 1 || s.reports[0].Outcome.Code != ferrule.Cancelled || s.reports[0].Outcome.MayHaveRun {
+			t.Errorf("reports %+v", s.reports)
+		}
 	})
 }
 

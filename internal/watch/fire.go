@@ -31,9 +31,13 @@ type edge struct {
 	notify, call bool
 	at           time.Time
 	held         bool // it is counted in mark.Held
-	// id is the ID of the call, once it is begun. Until then, why says why not.
-	id  string
-	why error
+	// id is the ID of the call, once it is begun, and outcome is what became of it. Until it
+	// is begun, why says why not.
+	id      string
+	outcome *Outcome
+	why     error
+	// sent has the last notice of each channel: it is closed when the notice is delivered.
+	sent map[string]chan struct{}
 }
 
 // open reports whether something is to be done later.
@@ -209,15 +213,17 @@ func (k *Keeper) fire(ctx context.Context, j *firing) {
 		unsaved = k.save(j.f.mark.key())
 	}
 	if j.notify && barred == nil {
-		k.notify(w, n)
+		k.notify(w, e, n)
 		k.event(n, n.fired(&w.Watch))
 	}
 	k.parts.Updated(w.ID)
 	switch {
 	case unsaved != nil:
-		k.finish(j.f, e, ferrule.Errorf(ferrule.Denied, "not called, because it cannot be recorded: %w", unsaved).WithHint("check that the disk of the data directory is not full"))
+		k.finish(j.f, e, n, ferrule.Errorf(ferrule.Denied, "not called, because it cannot be recorded: %w", unsaved).WithHint("check that the disk of the data directory is not full"))
 	case id != "":
-		k.work.Go(func() { k.call(ctx, j.f, e, who) })
+		k.work.Go(func() { k.call(ctx, j.f, e, n, who) })
+	case j.call && !j.notify && barred == nil: // its notice says that it may be called later
+		k.report(w, e, n, outcome(time.Now().UTC(), e, w.Call, e.why))
 	}
 }
 
@@ -275,7 +281,7 @@ func (k *Keeper) noticeOf(f *follower, e *edge) Notice {
 	n.Hit.Gaps = n.Hit.Gaps[max(0, len(n.Hit.Gaps)-maxShown):]
 	if w.Call != nil {
 		n.Call = w.Call.String()
-		if e.id == "" {
+		if n.Outcome = e.outcome; e.id == "" {
 			n.NotCalled = notCalled(e.why)
 		}
 	}
@@ -331,13 +337,13 @@ func (k *Keeper) idle(w *watched) {
 
 // call makes the call of an edge, once, as the owner of the watch. The ID of the call in the
 // journal names the watch and the hit.
-func (k *Keeper) call(ctx context.Context, f *follower, e *edge, who ferrule.Principal) {
+func (k *Keeper) call(ctx context.Context, f *follower, e *edge, n Notice, who ferrule.Principal) {
 	w := f.watch
 	_, err := k.parts.Handle(ctx, &ferrule.Call{
 		ID: e.id, Principal: who, Client: ferrule.Client{Name: ferrule.WatchClient, Version: w.ID}, Device: w.Call.Device, Tool: w.Call.Tool, Args: slices.Clone(w.Call.Args),
 		Progress: func(p ferrule.Progress) { k.progress(f, e, p) },
 	})
-	k.finish(f, e, err)
+	k.finish(f, e, n, err)
 }
 
 // progress shows how far a call is.
@@ -358,13 +364,14 @@ func (k *Keeper) progress(f *follower, e *edge, p ferrule.Progress) {
 	}
 }
 
-// finish records the outcome of a call.
-func (k *Keeper) finish(f *follower, e *edge, err error) {
+// finish records the outcome of a call, and reports it.
+func (k *Keeper) finish(f *follower, e *edge, n Notice, err error) {
 	w := f.watch
 	k.mu.Lock()
 	m := f.mark
+	e.outcome = outcome(time.Now().UTC(), e, w.Call, err)
 	if m.Intent == e.id {
-		m.Intent, m.Outcome = "", outcome(time.Now().UTC(), e, w.Call, err)
+		m.Intent, m.Outcome = "", e.outcome
 	}
 	k.calling--
 	account := w.Owner.Account()
@@ -382,12 +389,22 @@ func (k *Keeper) finish(f *follower, e *edge, err error) {
 		k.parts.Log.Error("the outcome of a watch is not saved; after a restart its call counts as one that may have run", "watch", w.ID, "err", failed)
 	}
 	if err != nil {
-		failed := ferrule.AsError(err)
-		k.event(Notice{Event: "outcome", Watch: w.ID, Name: w.Name, Hit: condition.Hit{Device: f.device}},
-			fmt.Sprintf("%s: the call of the watch failed (%s); `ferrule watch list` says why", w.Name, failed.Code))
-		k.parts.Log.Warn("the call of a watch failed", "watch", w.ID, "device", w.Call.Device, "tool", w.Call.Tool, "call", e.id, "err", failed)
+		k.parts.Log.Warn("the call of a watch failed", "watch", w.ID, "device", w.Call.Device, "tool", w.Call.Tool, "call", e.id, "err", ferrule.AsError(err))
 	}
+	k.report(w, e, n, e.outcome)
 	k.parts.Updated(w.ID)
+}
+
+// report sends the outcome of a call to all who got the notice of its edge.
+func (k *Keeper) report(w *watched, e *edge, n Notice, o *Outcome) {
+	n.Event, n.NotCalled, n.Outcome = "outcome", "", o
+	n.Text = n.text(&w.Watch)
+	k.notify(w, e, n)
+	text := w.Name + ": the call of the watch has ended"
+	if o.Code != "" {
+		text = fmt.Sprintf("%s: the call of the watch failed (%s); `ferrule watch list` says why", w.Name, o.Code)
+	}
+	k.event(n, text)
 }
 
 // save writes a mark to the file.

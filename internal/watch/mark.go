@@ -52,7 +52,7 @@ type Outcome struct {
 	Call string `json:"call,omitempty"`
 	// Code is empty if the call succeeded, or if the watch only notifies.
 	Code    ferrule.Code `json:"code,omitempty"`
-	Message string       `json:"message"`
+	Message string       `json:"message,omitempty"`
 	// MayHaveRun is set if the call failed and may have run, or if it is under way.
 	MayHaveRun bool `json:"may_have_run,omitempty"`
 	// Waiting is set while a person is asked.

@@ -11,7 +11,8 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
-// Notice tells somebody that a watch has fired. It may arrive twice.
+// Notice tells somebody that a watch has fired, or what became of its call. It may arrive
+// twice.
 type Notice struct {
 	Event string `json:"event"` // "watch", or "outcome" for that of a call
 	// Text is for services that show a member of this name.
@@ -24,9 +25,11 @@ type Notice struct {
 	Held  uint64 `json:"held,omitempty"`
 	// Unsure is set if the hit may be one that another node has reported.
 	Unsure bool `json:"unsure,omitempty"`
-	// Call is what the watch calls, and NotCalled is why it does not call this time.
+	// Call is what the watch tries to call, and NotCalled is why it does not call this time.
 	Call      string `json:"call,omitempty"`
 	NotCalled string `json:"not_called,omitempty"`
+	// Outcome is what became of the call, if it has ended.
+	Outcome *Outcome `json:"outcome,omitempty"`
 }
 
 // fired describes a hit in one line.
@@ -60,15 +63,33 @@ func ValueText(h condition.Hit, now time.Time) string {
 	return fmt.Sprintf("%s of %s was %.6g at %s", h.Signal, h.Device, h.Value, ferrule.FormatTime(h.Time))
 }
 
-// text describes a hit and its call in one line.
+// text describes a hit and its call in one line. It claims nothing that is not known yet.
 func (n *Notice) text(w *Watch) string {
-	switch {
-	case n.NotCalled != "":
-		return n.fired(w) + ". Not called: " + n.NotCalled
-	case n.Call != "":
-		return n.fired(w) + ". It calls " + n.Call
+	fired := n.fired(w)
+	if n.Event == "outcome" {
+		fired = fmt.Sprintf("watch %q, %s", w.Name, what(&n.Hit, w))
 	}
-	return n.fired(w)
+	switch {
+	case n.Outcome != nil:
+		return fired + ". " + n.Outcome.text(n.Call)
+	case n.NotCalled != "":
+		return fired + ". Not called: " + n.NotCalled
+	case n.Call != "":
+		return fired + ". It tries to call " + n.Call + "; the outcome follows"
+	}
+	return fired
+}
+
+// text says in one or two sentences what became of a call.
+func (o *Outcome) text(call string) string {
+	e := ferrule.Error{Code: o.Code, Message: strings.TrimPrefix(o.Message, "not called: "), Sent: o.MayHaveRun}
+	switch {
+	case o.Code == "":
+		return "It has called " + call + "."
+	case o.MayHaveRun || o.Code == ferrule.Refused:
+		return "The call of " + call + " failed: " + e.Explain()
+	}
+	return "It has not called " + call + ": " + e.Explain()
 }
 
 // Short returns a duration without zero units: 1m, not 1m0s.
@@ -87,6 +108,11 @@ func Short(d time.Duration) string {
 // the one that is called, or the arguments.
 func (k *Keeper) event(n Notice, text string) {
 	n.Text, n.Call, n.NotCalled = "", "", ""
+	if n.Outcome != nil {
+		without := *n.Outcome
+		without.Message, without.Hit = "", nil
+		n.Outcome = &without
+	}
 	if e := n.Hit.Event; e != nil && len(e.Params) > ferrule.MaxParams/2 {
 		without := *e
 		without.Params = nil
@@ -106,6 +132,8 @@ func (k *Keeper) event(n Notice, text string) {
 type note struct {
 	w       *watched
 	channel string
+	after   <-chan struct{} // closed when the notice before it is delivered; may be nil
+	done    chan struct{}
 	Notice
 }
 
@@ -118,17 +146,22 @@ const (
 	maxProblem = 200             // characters
 )
 
-// notify queues a notice. It does not block.
-func (k *Keeper) notify(w *watched, n Notice) {
+// notify queues a notice of an edge behind the one before. It does not block.
+func (k *Keeper) notify(w *watched, e *edge, n Notice) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	account := w.Owner.Account()
 	for _, channel := range w.Notify {
 		fits := w.Owner.Role != ferrule.Agent || k.queued[account] < maxOwnNote
 		if fits {
+			done := make(chan struct{})
 			select {
-			case k.notes <- &note{w, channel, n}:
+			case k.notes <- &note{w, channel, e.sent[channel], done, n}:
 				k.queued[account]++
+				if e.sent == nil {
+					e.sent = make(map[string]chan struct{})
+				}
+				e.sent[channel] = done
 				continue
 			default:
 			}
@@ -139,6 +172,13 @@ func (k *Keeper) notify(w *watched, n Notice) {
 
 // deliver delivers one notice.
 func (k *Keeper) deliver(ctx context.Context, n *note) {
+	defer close(n.done)
+	if n.after != nil {
+		select {
+		case <-n.after:
+		case <-ctx.Done():
+		}
+	}
 	send := k.sender(n.channel)
 	err := fmt.Errorf("%s is not configured on this node", n.channel)
 	for attempt, pause := 1, sendPause; send != nil; attempt, pause = attempt+1, pause*3 {

@@ -34,17 +34,18 @@ func (k *Keeper) Run(ctx context.Context) error {
 		close(done)
 	}
 	k.work.Go(func() { each(ctx, &k.work, workers, k.firings, func(j *firing) { k.fire(running, j) }) })
-	k.work.Go(func() { each(ctx, &k.work, senders, k.notes, func(n *note) { k.deliver(ctx, n) }) })
+	k.work.Go(func() { each(ctx, &k.work, senders, k.notes, func(n *note) { k.deliver(running, n) }) })
 	k.work.Go(func() { k.maintain(ctx) })
 	every(ctx, tickEvery, func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		k.advance(time.Now())
 	})
-	// Calls under way get a moment to end; what does not is stored as one that may have run.
+	// Calls under way get a moment to end, and then end as cancelled ones.
 	late := time.AfterFunc(farewell, stop)
 	defer late.Stop()
 	k.work.Wait()
+	k.drain(context.WithoutCancel(ctx))
 	k.leave()
 	stopSharing()
 	<-done
@@ -73,6 +74,21 @@ func (k *Keeper) maintain(ctx context.Context) {
 
 // farewell is how long Run waits for calls when the gateway stops.
 const farewell = 3 * time.Second
+
+// drain delivers the notices that are left, such as the outcomes of calls that ended last.
+func (k *Keeper) drain(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, farewell)
+	defer cancel()
+	for ctx.Err() == nil {
+		select {
+		case n := <-k.notes:
+			k.deliver(ctx, n)
+		default:
+			return
+		}
+	}
+	k.parts.Log.Warn("notices of watches were not delivered before the gateway stopped", "notices", len(k.notes))
+}
 
 // leave saves what is known, and tells other nodes that the marks are complete.
 func (k *Keeper) leave() {
@@ -161,12 +177,12 @@ func each[T any](ctx context.Context, work *sync.WaitGroup, limit int, from <-ch
 	turns := make(chan struct{}, limit)
 	for {
 		select {
+		case turns <- struct{}{}: // first, so that what is taken is also handled
+		case <-ctx.Done():
+			return
+		}
+		select {
 		case next := <-from:
-			select {
-			case turns <- struct{}{}:
-			case <-ctx.Done():
-				return
-			}
 			work.Go(func() {
 				defer func() { <-turns }()
 				fn(next)

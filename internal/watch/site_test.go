@@ -30,6 +30,7 @@ type site struct {
 	mu      sync.Mutex
 	calls   []*ferrule.Call
 	notices []Notice
+	reports []Notice // outcomes
 	events  []ferrule.Event
 	updates int
 	hidden  map[string]bool // devices, from agents
@@ -69,7 +70,11 @@ func (s *site) start() *site {
 		Send: map[string]func(context.Context, Notice) error{Webhook: func(_ context.Context, n Notice) error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			s.notices = append(s.notices, n)
+			if n.Event == "outcome" {
+				s.reports = append(s.reports, n)
+			} else {
+				s.notices = append(s.notices, n)
+			}
 			return nil
 		}},
 		Handle: func(ctx context.Context, call *ferrule.Call) (*ferrule.Result, error) {
