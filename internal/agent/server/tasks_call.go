@@ -173,4 +173,3 @@ func (c *pendingCall) endTask(plan *taskPlan) {
 		c.task.Fail(ctx, jsonrpc.CodeInternalError, err.Error()+". The action may have run.")
 	}
 }
-
