@@ -139,6 +139,7 @@ type Gateway struct {
 	People      *people.People
 	OAuth       *oauth.Server // nil unless it is enabled
 	taskRecords *taskRecords
+	lost        *lostCalls
 	Tasks       *tasks.Tasks
 	Agents      *server.Server
 	Calls       *audit.CallLog

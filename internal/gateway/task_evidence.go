@@ -11,6 +11,7 @@ import (
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/journal"
 	"github.com/ferrulehq/ferrule/internal/measure/waits"
+	"github.com/ferrulehq/ferrule/internal/watch"
 )
 
 // lostCalls says what is known about calls that a restart interrupted, according to the journal
@@ -40,9 +41,35 @@ const clockSkew = time.Hour
 // explain returns what is known about the call of a task that was interrupted.
 func (l *lostCalls) explain(ctx context.Context, t *ferrule.Task) *ferrule.Error {
 	found, complete := l.find(ctx, t)
-	// The gateway's own tools call others.
-	notSent := complete && l.whole && t.Node == l.node && t.Call != "" && t.Changes && t.Device != ferrule.GatewayID
-	return interrupted(t, found, notSent)
+	return interrupted(t, found, complete && l.hasIntent(t))
+}
+
+// hasIntent reports whether the journal of this node has the intent of a call, if it was sent
+// and no record is missing. The gateway's own tools call others.
+func (l *lostCalls) hasIntent(t *ferrule.Task) bool {
+	return l.whole && t.Node == l.node && t.Call != "" && t.Changes && t.Device != ferrule.GatewayID
+}
+
+// ofWatches returns what is known about calls of watches that were interrupted: nil for those
+// that have run.
+func (l *lostCalls) ofWatches(ctx context.Context, calls []watch.LostCall) []error {
+	found, since := make(map[string]callEvidence, len(calls)), time.Now()
+	for _, c := range calls {
+		if found[c.ID] = (callEvidence{}); c.Began.Before(since) {
+			since = c.Began
+		}
+	}
+	complete := readEvidence(ctx, l.data, found, since.Add(-clockSkew)) == nil
+	known := make([]error, len(calls))
+	for i, c := range calls {
+		evidence := found[c.ID]
+		if evidence.outcome != nil && evidence.outcome.Code == "" {
+			continue
+		}
+		t := &ferrule.Task{Call: c.ID, Device: c.Device, Tool: c.Tool, Node: c.Node, Changes: c.Changes}
+		known[i] = interrupted(t, evidence, complete && l.hasIntent(t))
+	}
+	return known
 }
 
 // interrupted returns what is known about a call that a restart interrupted.

@@ -175,12 +175,12 @@ func (g *Gateway) buildTasks() error {
 		return err
 	}
 	g.taskRecords = newTaskRecords(g.Cluster.Tasks())
-	lost := &lostCalls{
+	g.lost = &lostCalls{
 		data: g.parts.Data, node: g.node(), boot: g.boot, records: g.taskRecords,
 		whole: cfg.Sync == 0 && g.parts.Config.ClusterConfig().Alone(),
 	}
 	g.Tasks = tasks.New(tasks.Parts{
-		Config: tasks.DefaultConfig(), Store: g.taskRecords, Node: g.node(), Boot: g.boot, Lost: lost.explain, Log: g.parts.Log,
+		Config: tasks.DefaultConfig(), Store: g.taskRecords, Node: g.node(), Boot: g.boot, Lost: g.lost.explain, Log: g.parts.Log,
 		Resume: func(ctx context.Context, t *ferrule.Task, r *tasks.Running) { g.Agents.ResumeTask(ctx, t, r) },
 	})
 	return nil

@@ -39,7 +39,9 @@ func (g *Gateway) openWatches() error {
 	}
 	g.Watches, err = watch.Open(watch.Parts{
 		File: filepath.Join(g.parts.Data, watchesFile), Node: g.node(), Shared: g.shared(), Handle: g.handleLater,
-		Owner: g.watchOwner, Sees: g.watchSees, Send: g.watchSenders(g.notices), Event: g.Cluster.AddEvent,
+		Owner: g.watchOwner, Sees: g.watchSees, Changes: g.watchChanges,
+		Lost: func(ctx context.Context, calls []watch.LostCall) []error { return g.lost.ofWatches(ctx, calls) }, // it is built later
+		Send: g.watchSenders(g.notices), Event: g.Cluster.AddEvent,
 		Silence: func(r *ferrule.Reading) (time.Duration, bool) { return silenceHere, r.Poll == poller.HeardPoll },
 		Updated: g.watchUpdated, Log: g.parts.Log,
 	})
@@ -88,6 +90,16 @@ func (g *Gateway) replaceNotices(next config.Watches, done *control.Reloaded) {
 func (g *Gateway) watchSees(who ferrule.Principal, device string) bool {
 	_, ok := g.visibleDevice(who, device)
 	return ok
+}
+
+// watchChanges reports whether the journal has an intent before the call of a watch is sent.
+func (g *Gateway) watchChanges(a *watch.Action) bool {
+	_, manifest, ok := g.Fleet.Lookup(a.Device)
+	if !ok || manifest == nil {
+		return false
+	}
+	tool := manifest.Tool(a.Tool)
+	return tool != nil && tool.Effect != ferrule.Reads
 }
 
 // watchOwner returns the owner of a watch as it would be let in now. What only the node of

@@ -213,6 +213,58 @@ func TestLateNotice(t *testing.T) {
 	})
 }
 
+// TestRestartReports checks that a call which a crash interrupted is reported, once, as what
+// is known about it, and is not repeated.
+func TestRestartReports(t *testing.T) {
+	for name, test := range map[string]struct {
+		known error
+		text  string
+	}{
+		"not sent": {ferrule.Errorf(ferrule.Cancelled, "the gateway stopped before close was sent to valve"), "the gateway stopped before close was sent to valve; the watch does not call again for the same edge. Nothing was sent."},
+		"unknown":  {ferrule.Errorf(ferrule.Unanswered, "its outcome is not known"), "The action may have run."},
+		"called":   {nil, "It has called close of valve"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t)
+				s.slow()
+				s.start()
+				w := s.set(claude, nil)
+				s.attach("tank")
+				s.measure("tank", 95)
+				time.Sleep(90 * time.Second)
+				s.measure("tank", 80, 96) // its hit is the last one
+				s.want(1, 2)
+				s.crash()
+				s.reports = nil
+				var asked []LostCall
+				s.lost = func(_ context.Context, calls []LostCall) []error {
+					asked = calls
+					return []error{test.known}
+				}
+				for range 2 {
+					s.start()
+					s.attach("tank")
+					s.measure("tank", 97)
+					s.want(1, 2)
+					s.stop()
+				}
+				if len(asked) != 1 || asked[0].ID != s.calls[0].ID || asked[0].Device != "valve" || asked[0].Tool != "close" || !asked[0].Changes || !asked[0].Began.Equal(calledAt(t, s.calls[0])) {
+					t.Errorf("asked about %+v", asked)
+				}
+				if len(s.reports) != 1 || !strings.Contains(s.reports[0].Text, test.text) || s.reports[0].Hit.Value != 95 {
+					t.Errorf("reports %+v", s.reports)
+				}
+				s.start()
+				defer func() { s.stop() }()
+				if got := s.state(w.ID); got.Outcome.Hit.Value != 95 || got.Last.Value != 96 || got.Outcome.MayHaveRun != (name == "unknown") {
+					t.Errorf("outcome %+v, last %+v", got.Outcome, got.Last)
+				}
+			})
+		})
+	}
+}
+
 // TestStopReports checks that the outcome of a call that ends because the gateway stops is
 // delivered.
 func TestStopReports(t *testing.T) {
@@ -226,6 +278,67 @@ func TestStopReports(t *testing.T) {
 		s.stop()
 		if len(s.reports) != 1 || s.reports[0].Outcome.Code != ferrule.Cancelled || s.reports[0].Outcome.MayHaveRun {
 			t.Errorf("reports %+v", s.reports)
+		}
+	})
+}
+
+// TestChangeDuringCall checks that the outcome of a call is not lost when its watch is changed
+// while it is under way, and that other nodes do not take the mark for a complete one.
+func TestChangeDuringCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		s.shared = &fakeShared{all: make(map[string][]byte)}
+		answer := s.slow()
+		s.start()
+		defer func() { s.stop() }()
+		w := s.set(claude, nil)
+		s.attach("tank")
+		time.Sleep(3 * time.Second)
+		s.measure("tank", 95)
+		s.set(claude, func(in *Settings) { in.ID, in.Every = w.ID, time.Hour })
+		time.Sleep(3 * time.Second)
+		answer(nil)
+		if got := s.state(w.ID); got.Outcome.Message != "called" {
+			t.Errorf("outcome %+v", got.Outcome)
+		}
+		if len(s.reports) != 1 || s.reports[0].Outcome.Message != "called" {
+			t.Errorf("reports %+v", s.reports)
+		}
+		s.shared.mu.Lock()
+		defer s.shared.mu.Unlock()
+		var m mark
+		if err := json.Unmarshal(s.shared.all[markKey+keyOf(w.ID, "tank")], &m); err != nil || m.Released {
+			t.Errorf("mark %+v, %v", m, err)
+		}
+	})
+}
+
+// TestTakeoverReports checks that a node which takes over a device reports a call of the node
+// before whose outcome it does not know.
+func TestTakeoverReports(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := &fakeShared{all: make(map[string][]byte)}
+		one := newSite(t)
+		one.shared = shared
+		one.slow()
+		one.start()
+		one.set(claude, nil)
+		one.attach("tank")
+		time.Sleep(3 * time.Second)
+		one.measure("tank", 95)
+		one.want(1, 1)
+		time.Sleep(3 * time.Second)
+		one.crash()
+		shared.back()
+		two := newSite(t)
+		two.node, two.shared = "two", shared
+		two.start()
+		defer func() { two.stop() }()
+		two.attach("tank")
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if len(two.reports) != 1 || !two.reports[0].Outcome.MayHaveRun || two.reports[0].Hit.Value != 95 {
+			t.Errorf("reports %+v", two.reports)
 		}
 	})
 }

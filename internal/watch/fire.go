@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -204,7 +203,8 @@ func (k *Keeper) fire(ctx context.Context, j *firing) {
 		}
 		return
 	}
-	n, id, ok := k.begin(j, barred)
+	changes := j.call && k.parts.Changes != nil && k.parts.Changes(w.Call)
+	n, id, ok := k.begin(j, barred, changes)
 	if !ok {
 		return
 	}
@@ -229,7 +229,7 @@ func (k *Keeper) fire(ctx context.Context, j *firing) {
 
 // begin marks an edge as fired. It returns the notice, and the ID of the call if the watch
 // calls. Ok is false if the watch has changed meanwhile.
-func (k *Keeper) begin(j *firing, barred error) (n Notice, id string, ok bool) {
+func (k *Keeper) begin(j *firing, barred error, changes bool) (n Notice, id string, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	f, w, m, e := j.f, j.f.watch, j.f.mark, j.edge
@@ -242,7 +242,7 @@ func (k *Keeper) begin(j *firing, barred error) (n Notice, id string, ok bool) {
 	}
 	if j.call {
 		if e.why = k.mayCall(f); e.why == nil && barred == nil {
-			id = "watch-" + w.ID + "-" + strconv.FormatInt(now.UnixMicro(), 36)
+			id = callID(w.ID, now)
 		} else {
 			k.idle(w)
 		}
@@ -256,7 +256,7 @@ func (k *Keeper) begin(j *firing, barred error) (n Notice, id string, ok bool) {
 	switch {
 	case id != "":
 		e.id = id
-		m.Intent, m.Calls = id, append(recent(m.Calls, now), seconds(now))
+		m.Intent, m.Changes, m.Calls = id, changes, append(recent(m.Calls, now), seconds(now))
 		m.Outcome, m.NotCalled = &Outcome{Time: now, Hit: e.stored(), Call: id, Message: "calling", MayHaveRun: true}, ""
 		k.calling++
 		k.byOwner[w.Owner.Account()]++

@@ -238,14 +238,21 @@ func (k *Keeper) hearMark(key string, value []byte) {
 		k.parts.Log.Warn("ignored the mark of a watch of another node", "err", err)
 		return
 	}
+	report := func() {}
 	k.mu.Lock()
-	defer k.mu.Unlock()
+	defer func() {
+		k.mu.Unlock()
+		report()
+	}()
 	known := k.marks[key]
 	if m.Node == k.parts.Node && known != nil || known != nil && known.Version >= m.Version {
 		return
 	}
 	if m.Node == k.parts.Node && !m.Released {
 		m.Unsure = true // this node has lost its file, and may have called
+		if m.Intent != "" {
+			report = k.lose(&m, ferrule.Errorf(ferrule.Unanswered, "this node has lost its records, and the outcome of the call is not known"))
+		}
 	}
 	if w := k.watches[m.Watch]; w != nil && w.followers[m.Device] != nil {
 		// The device was there before, or is there now: then this node loses it soon.

@@ -30,7 +30,12 @@ type Parts struct {
 	// watch must not act, for example because its token was revoked.
 	Owner func(w *Watch) (ferrule.Principal, error)
 	// Sees reports whether a caller may know a device.
-	Sees    func(who ferrule.Principal, device string) bool
+	Sees func(who ferrule.Principal, device string) bool
+	// Changes reports whether the journal has an intent before a call is sent. It may be nil.
+	Changes func(a *Action) bool
+	// Lost returns what became of calls that an earlier run has left: nil for each that has
+	// run, else the error. If it is nil, that is not known.
+	Lost    func(ctx context.Context, calls []LostCall) []error
 	Silence condition.Silence
 	// Updated is called when the state of a watch has changed. It must not block.
 	Updated func(id string)
@@ -127,7 +132,6 @@ func Open(p Parts) (*Keeper, error) {
 				unreadable++
 				continue
 			}
-			m.interrupted("the gateway ended during the call")
 			k.marks[id] = &m
 		}
 	}

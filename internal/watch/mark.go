@@ -35,8 +35,10 @@ type mark struct {
 	At    time.Time `json:"at,omitzero"`
 	// Calls are the times of calls in the last hour, in Unix seconds.
 	Calls []int64 `json:"calls,omitempty"`
-	// Intent is the ID of a call that has no outcome yet: it may have run.
+	// Intent is the ID of a call that has no outcome yet: it may have run. Changes is set if
+	// the journal has an intent, too, before the call is sent.
 	Intent  string   `json:"intent,omitempty"`
+	Changes bool     `json:"changes,omitempty"`
 	Outcome *Outcome `json:"outcome,omitempty"`
 	// NotCalled is why there was no call for the hit that fired last, if Outcome is about the
 	// call of an earlier one.
@@ -89,20 +91,6 @@ func parseMark(key string, data []byte) (m mark, err error) {
 	return m, nil
 }
 
-// interrupted turns an intent without an outcome into an outcome: the node that made the
-// call has ended, so nobody knows.
-func (m *mark) interrupted(why string) {
-	if m.Intent == "" {
-		return
-	}
-	var hit *condition.Hit
-	if m.Outcome != nil {
-		hit = m.Outcome.Hit
-	}
-	m.Outcome = &Outcome{Time: m.At, Hit: hit, Call: m.Intent, Code: ferrule.Unanswered, MayHaveRun: true, Message: "the call may have run: " + why + ". Check the device. The watch does not call again for the same edge."}
-	m.Intent = ""
-}
-
 // underWay reports whether the outcome is that of a call which has not ended.
 func (o *Outcome) underWay() bool { return o.Waiting || o.Code == "" && o.MayHaveRun }
 
@@ -121,6 +109,11 @@ func (o *Outcome) replaces(other *Outcome) bool {
 // about reports whether the outcome is about a hit.
 func (o *Outcome) about(h *condition.Hit) bool {
 	return o.Hit == nil || o.Hit.Device == h.Device && o.Hit.Time.Equal(h.Time)
+}
+
+// Certainty returns one sentence on what an outcome with a code means for the hardware.
+func (o *Outcome) Certainty() string {
+	return (&ferrule.Error{Code: o.Code, Sent: o.MayHaveRun}).Certainty()
 }
 
 // maxMessage limits the message of an outcome: the mark is a shared record.

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"sync"
 	"time"
+
+	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
 // How often Run looks.
@@ -32,6 +34,9 @@ func (k *Keeper) Run(ctx context.Context) error {
 		}()
 	} else {
 		close(done)
+	}
+	if calls := k.left(); len(calls) > 0 {
+		k.work.Go(func() { k.recover(ctx, calls) })
 	}
 	k.work.Go(func() { each(ctx, &k.work, workers, k.firings, func(j *firing) { k.fire(running, j) }) })
 	k.work.Go(func() { each(ctx, &k.work, senders, k.notes, func(n *note) { k.deliver(running, n) }) })
@@ -153,13 +158,19 @@ func (k *Keeper) claim() {
 	for _, f := range open {
 		k.mu.Lock()
 		m := f.mark
+		var end func()
+		if m.Node != k.parts.Node && m.Intent != "" {
+			end = k.lose(m, ferrule.Errorf(ferrule.Unanswered, "another node made the call, and its outcome is not known here").WithHint("check the device"))
+		}
 		m.Node, m.Released = k.parts.Node, false
 		m.Version = max(uint64(time.Now().UnixMicro()), m.Version+1)
-		m.interrupted("the node that made it is gone")
 		version, key := m.Version, m.key()
 		data, err := json.Marshal(m)
 		k.dirty[key] = true
 		k.mu.Unlock()
+		if end != nil {
+			end()
+		}
 		if err != nil || k.parts.Shared.Put(markKey+key, data) != nil {
 			return // tried again
 		}

@@ -36,6 +36,7 @@ type site struct {
 	hidden  map[string]bool // devices, from agents
 	barred  error
 	answer  func(ctx context.Context, call *ferrule.Call) error
+	lost    func(ctx context.Context, calls []LostCall) []error
 }
 
 func newSite(t *testing.T) *site {
@@ -46,7 +47,7 @@ func newSite(t *testing.T) *site {
 func (s *site) start() *site {
 	s.t.Helper()
 	p := Parts{
-		File: s.file, Node: s.node, Log: slog.New(slog.DiscardHandler),
+		File: s.file, Node: s.node, Lost: s.lost, Changes: func(*Action) bool { return true }, Log: slog.New(slog.DiscardHandler),
 		Updated: func(string) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
