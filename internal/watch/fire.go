@@ -30,6 +30,7 @@ type edge struct {
 	notify, call bool
 	at           time.Time
 	held         bool // it is counted in mark.Held
+	noticed      bool // its notice is begun
 	// id is the ID of the call, once it is begun, and outcome is what became of it. Until it
 	// is begun, why says why not.
 	id      string
@@ -120,7 +121,7 @@ func (k *Keeper) act(f *follower) {
 // begun notes that a firing is on its way. It is called with mu held.
 func (k *Keeper) begun(j *firing, now time.Time) {
 	if j.notify {
-		j.edge.notify = false
+		j.edge.notify, j.edge.noticed = false, true
 		j.f.notified = append(recent(j.f.notified, now), seconds(now))
 	}
 	if j.call {
@@ -222,7 +223,7 @@ func (k *Keeper) fire(ctx context.Context, j *firing) {
 		k.finish(j.f, e, n, ferrule.Errorf(ferrule.Denied, "not called, because it cannot be recorded: %w", unsaved).WithHint("check that the disk of the data directory is not full"))
 	case id != "":
 		k.work.Go(func() { k.call(ctx, j.f, e, n, who) })
-	case j.call && !j.notify && barred == nil: // its notice says that it may be called later
+	case j.call && !j.notify && e.noticed && barred == nil: // its notice said that it may be called later
 		k.report(w, e, n, outcome(time.Now().UTC(), e, w.Call, e.why))
 	}
 }

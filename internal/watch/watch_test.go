@@ -369,6 +369,26 @@ func TestUnclaimed(t *testing.T) {
 	})
 }
 
+// TestRefusalsAreLimited checks that calls which are refused before they begin do not get around
+// the limits of notices: a signal can oscillate with each sample.
+func TestRefusalsAreLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		s.shared = &fakeShared{all: make(map[string][]byte), down: true} // nothing is called
+		s.start()
+		defer func() { s.stop() }()
+		w := s.set(claude, nil)
+		s.attach("tank")
+		for range 20 {
+			s.measure("tank", 95, 80)
+		}
+		s.want(0, 1)
+		if got := s.state(w.ID); got.Hits != 20 || len(s.reports) != 0 || len(s.events) != 1 {
+			t.Errorf("%d hits, outcomes %+v, %d events", got.Hits, s.reports, len(s.events))
+		}
+	})
+}
+
 // TestWhoMayChange checks that agents see and change their own watches only, and that a
 // person sees and stops all.
 func TestWhoMayChange(t *testing.T) {
