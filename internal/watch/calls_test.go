@@ -245,7 +245,7 @@ func TestRestartReports(t *testing.T) {
 				for range 2 {
 					s.start()
 					s.attach("tank")
-					s.measure("tank", 97)
+					s.measure("tank", 80) // the call that was held back is not needed any more
 					s.want(1, 2)
 					s.stop()
 				}
@@ -259,6 +259,42 @@ func TestRestartReports(t *testing.T) {
 				defer func() { s.stop() }()
 				if got := s.state(w.ID); got.Outcome.Hit.Value != 95 || got.Last.Value != 96 || got.Outcome.MayHaveRun != (name == "unknown") {
 					t.Errorf("outcome %+v, last %+v", got.Outcome, got.Last)
+				}
+			})
+		})
+	}
+}
+
+// TestOpenAcrossInterruptions checks that a notice and a call that the limits hold back are not
+// lost if evaluation is interrupted, and are made once.
+func TestOpenAcrossInterruptions(t *testing.T) {
+	for name, interrupt := range map[string]func(s *site, id string){
+		"stop":  func(s *site, _ string) { s.stop(); s.start(); s.attach("tank") },
+		"crash": func(s *site, _ string) { s.crash(); s.start(); s.attach("tank") },
+		"device away": func(s *site, _ string) {
+			s.keeper.Devices().Remove("tank")
+			s.attach("tank")
+		},
+		"watch changed": func(s *site, id string) { s.set(claude, func(in *Settings) { in.ID, in.Name = id, "full" }) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newSite(t).start()
+				defer func() { s.stop() }()
+				w := s.set(claude, nil)
+				s.attach("tank")
+				s.measure("tank", 95)
+				s.measure("tank", 80, 96)
+				s.want(1, 1)
+				interrupt(s, w.ID)
+				for range 2 {
+					s.measure("tank", 97)
+					time.Sleep(2 * time.Minute)
+					s.want(2, 2)
+					interrupt(s, w.ID)
+				}
+				if got := s.state(w.ID); got.Hits != 2 || len(got.Active) != 1 {
+					t.Errorf("%d hits, active %v", got.Hits, got.Active)
 				}
 			})
 		})

@@ -25,7 +25,8 @@ const (
 // have limits of their own: what is open is begun when the limits allow it, if the condition
 // still holds. It is guarded by the mutex of the keeper.
 type edge struct {
-	hit condition.Hit
+	hit   condition.Hit
+	count uint64 // is mark.Hits, with this one
 	// notify and call are set while they are open, and are tried again at a time.
 	notify, call bool
 	at           time.Time
@@ -69,8 +70,9 @@ func (k *Keeper) met(f *follower, hit condition.Hit) {
 	hit.Device, hit.Signal = f.device, w.Condition.Signal
 	m.Hits++
 	m.Active = level(&w.Condition)
+	m.Open = m.Active
 	k.dirty[m.key()] = true
-	f.edge = &edge{hit: hit, notify: true, call: w.Call != nil}
+	f.edge = &edge{hit: hit, count: m.Hits, notify: true, call: w.Call != nil}
 	k.act(f)
 }
 
@@ -270,6 +272,9 @@ func (k *Keeper) begin(j *firing, barred error, changes bool) (n Notice, id stri
 		if e.why != nil {
 			m.Outcome = outcome(now, e, w.Call, e.why)
 		}
+	}
+	if e.count == m.Hits && w.followers[f.device] == f { // the last hit
+		m.Open = e.open() && e.id == ""
 	}
 	k.dirty[m.key()] = true
 	return k.noticeOf(f, e), id, true

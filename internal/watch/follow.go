@@ -160,6 +160,10 @@ func (f *follower) inherit(m *mark, node string) {
 	if !level(&f.watch.Condition) {
 		return
 	}
+	if m.Active && m.Open { // neither its notice nor its call is certain
+		m.Active, m.Open = false, false
+		m.Hits = max(m.Hits, 1) - 1
+	}
 	f.held = m.Active
 	if m.Node != node && !m.Released {
 		// That node may have called after it was cut off. What holds now may be the same edge.
@@ -344,7 +348,7 @@ func (k *Keeper) time(f *follower) {
 func (k *Keeper) cleared(f *follower) {
 	f.held, f.edge = false, nil
 	if f.mark.Active || f.mark.Unsure {
-		f.mark.Active, f.mark.Unsure = false, false
+		f.mark.Active, f.mark.Open, f.mark.Unsure = false, false, false
 		k.dirty[f.mark.key()] = true
 	}
 }

@@ -23,6 +23,9 @@ type mark struct {
 	Version  uint64 `json:"version"`
 	// Active is set while the condition holds after a hit.
 	Active bool `json:"active,omitempty"`
+	// Open is set until the notice and the call of the last hit are begun. If evaluation is
+	// interrupted before, the hit counts again.
+	Open bool `json:"open,omitempty"`
 	// Unsure is set if another node may have called for what holds now: the watch notifies,
 	// and does not call.
 	Unsure bool `json:"unsure,omitempty"`
