@@ -379,6 +379,41 @@ func TestTakeoverReports(t *testing.T) {
 	})
 }
 
+// TestReturnAfterTakeover checks that a node which comes back after a crash does not replace the
+// mark of the node that has taken its device over meanwhile.
+func TestReturnAfterTakeover(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := &fakeShared{all: make(map[string][]byte)}
+		one := newSite(t)
+		one.shared = shared
+		one.slow()
+		one.start()
+		one.set(claude, nil)
+		one.attach("tank")
+		time.Sleep(3 * time.Second)
+		one.measure("tank", 95)
+		one.want(1, 1)
+		one.crash()
+		shared.back()
+		two := newSite(t)
+		two.node, two.shared = "two", shared
+		two.start()
+		defer func() { two.stop() }()
+		two.attach("tank")
+		time.Sleep(3 * time.Second)
+		two.measure("tank", 50)
+		shared.late = true
+		one.start()
+		defer func() { one.stop() }()
+		time.Sleep(2 * time.Minute) // it reports its call
+		synctest.Wait()
+		shared.sync()
+		two.measure("tank", 96)
+		two.want(1, 1)
+		one.want(1, 1)
+	})
+}
+
 // TestDeviceWords checks that what a device says about its work or its failure cannot be
 // mistaken for what the gateway says.
 func TestDeviceWords(t *testing.T) {

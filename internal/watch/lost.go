@@ -69,7 +69,9 @@ func (k *Keeper) recover(ctx context.Context, calls []LostCall) {
 		k.mu.Lock()
 		if m := k.marks[c.key]; m != nil && m.Intent == c.ID {
 			report = k.lose(m, known[i])
-			k.shareMark(m)
+			if k.synced { // else another node may have taken the device over, and its mark is newer
+				k.shareMark(m)
+			}
 		}
 		k.mu.Unlock()
 		if report == nil {

@@ -92,7 +92,9 @@ func (k *Keeper) drain(ctx context.Context) {
 			return
 		}
 	}
-	k.parts.Log.Warn("notices of watches were not delivered before the gateway stopped", "notices", len(k.notes))
+	if left := len(k.notes); left > 0 {
+		k.parts.Log.Warn("notices of watches were not delivered before the gateway stopped", "notices", left)
+	}
 }
 
 // leave saves what is known, and tells other nodes that the marks are complete.

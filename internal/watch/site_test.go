@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -109,7 +110,7 @@ func (s *site) start() *site {
 		<-done
 		k.Close()
 	}
-	if s.shared != nil {
+	if s.shared != nil && !s.shared.late {
 		s.shared.sync()
 	}
 	return s
@@ -187,6 +188,7 @@ type fakeShared struct {
 	watchers []func(string, []byte)
 	synced   []func()
 	down     bool
+	late     bool // watchers get what is there when it is in sync
 }
 
 func (f *fakeShared) Put(key string, value []byte) error {
@@ -214,7 +216,18 @@ func (f *fakeShared) Delete(key string) error {
 func (f *fakeShared) Watch(fn func(string, []byte)) {
 	f.mu.Lock()
 	f.watchers = append(f.watchers, fn)
-	all := f.all
+	late := f.late
+	f.mu.Unlock()
+	if late {
+		f.synced = append(f.synced, func() { f.replay(fn) })
+	} else {
+		f.replay(fn)
+	}
+}
+
+func (f *fakeShared) replay(fn func(string, []byte)) {
+	f.mu.Lock()
+	all := maps.Clone(f.all)
 	f.mu.Unlock()
 	for key, value := range all {
 		fn(key, value)
