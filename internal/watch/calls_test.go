@@ -105,6 +105,36 @@ func TestCallAfterCall(t *testing.T) {
 	})
 }
 
+// TestCallTooLate checks that those who were told that a call may be made later are told that it is
+// not, once the condition does not hold any more.
+func TestCallTooLate(t *testing.T) {
+	const text = `It has not called close of valve {"port":1}: the call was held back until the condition did not hold any more. Nothing was sent.`
+	synctest.Test(t, func(t *testing.T) {
+		s := newSite(t)
+		answer := s.slow()
+		s.start()
+		defer func() { s.stop() }()
+		w := s.set(claude, nil)
+		s.attach("tank")
+		s.measure("tank", 95)
+		time.Sleep(2 * time.Minute)
+		s.measure("tank", 80, 96)
+		s.want(1, 2)
+		if n := s.notices[1]; !strings.HasSuffix(n.Text, "it may be made later, if the condition still holds then") {
+			t.Errorf("notice %q", n.Text)
+		}
+		s.measure("tank", 80, 97, 80) // the second edge has no notice, so it needs no outcome
+		if len(s.reports) != 1 || s.reports[0].Hit.Value != 96 || !strings.HasSuffix(s.reports[0].Text, text) {
+			t.Fatalf("reports %+v", s.reports)
+		}
+		answer(nil)
+		s.want(1, 2)
+		if got := s.state(w.ID); len(s.reports) != 2 || got.Outcome.Hit.Value != 95 || got.Last.Value != 96 || !strings.HasPrefix(got.NotCalled, "the call was held back until") {
+			t.Errorf("%d reports, outcome %+v, last %+v, not called: %q", len(s.reports), got.Outcome, got.Last, got.NotCalled)
+		}
+	})
+}
+
 // TestHeldCountsEdges checks that an edge which waits for a call that is under way counts once.
 func TestHeldCountsEdges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

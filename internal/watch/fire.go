@@ -55,6 +55,7 @@ type firing struct {
 	edge   *edge
 	notify bool
 	call   bool
+	over   bool // the call that was held back is not made
 }
 
 // met handles an edge: the condition became true. It is called with mu held.
@@ -198,6 +199,12 @@ func (w *watched) keepCalls(m *mark) {
 func (k *Keeper) fire(ctx context.Context, j *firing) {
 	w, e := j.f.watch, j.edge
 	who, barred := k.parts.Owner(&w.Watch)
+	if j.over {
+		if barred == nil && k.parts.Sees(who, e.hit.Device) {
+			k.notMade(j)
+		}
+		return
+	}
 	if barred == nil && !k.parts.Sees(who, e.hit.Device) { // that it was hit is not told either
 		k.mu.Lock()
 		defer k.mu.Unlock()

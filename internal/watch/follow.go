@@ -346,7 +346,8 @@ func (k *Keeper) time(f *follower) {
 
 // cleared handles that the condition does not hold any more. It is called with mu held.
 func (k *Keeper) cleared(f *follower) {
-	f.held, f.edge = false, nil
+	f.held = false
+	k.giveUp(f)
 	if f.mark.Active || f.mark.Unsure {
 		f.mark.Active, f.mark.Open, f.mark.Unsure = false, false, false
 		k.dirty[f.mark.key()] = true
