@@ -20,22 +20,44 @@ const (
 	maxLabels = 4 // labels of a selector
 )
 
+// fieldError is a problem with one field of a condition.
+type fieldError struct {
+	field string // as in JSON
+	err   error
+}
+
+func (e *fieldError) Error() string { return e.field + ": " + e.err.Error() }
+
+func (e *fieldError) Unwrap() error { return e.err }
+
+// CheckAt is Check for a condition that is a field of something else: errors have the path of
+// what is wrong, such as when.for.
+func (c *Condition) CheckAt(path string) error {
+	err := c.Check()
+	if field := (*fieldError)(nil); errors.As(err, &field) {
+		return &fieldError{path + "." + field.field, field.err}
+	} else if err != nil {
+		return &fieldError{path, err}
+	}
+	return nil
+}
+
 // Check returns an error if a condition cannot be evaluated.
 func (c *Condition) Check() error {
 	if _, err := ParseSelector(c.Device); err != nil {
-		return fmt.Errorf("device: %w", err)
+		return &fieldError{"device", err}
 	}
 	if (c.Signal == "") == (c.Event == "") {
-		return errors.New("condition must have signal or event, and not both")
+		return errors.New("a condition must have signal or event, and not both")
 	}
 	if c.Event != "" {
 		return c.checkEvent()
 	}
 	if err := ferrule.CheckSignal(c.Signal); err != nil {
-		return fmt.Errorf("signal: %w", err)
+		return &fieldError{"signal", err}
 	}
 	if len(c.Params) > 0 {
-		return errors.New("params: only for events")
+		return &fieldError{"params", errors.New("only for events")}
 	}
 	return c.checkValues()
 }
@@ -47,7 +69,7 @@ func (c *Condition) checkValues() error {
 			continue
 		}
 		if tests++; !finite(*v) {
-			return fmt.Errorf("%s: must be a number, got %v", name, *v)
+			return &fieldError{name, fmt.Errorf("must be a number, got %v", *v)}
 		}
 	}
 	for name, b := range map[string]*Band{"inside": c.Inside, "outside": c.Outside} {
@@ -55,7 +77,7 @@ func (c *Condition) checkValues() error {
 			continue
 		}
 		if tests++; !finite(b.From) || !finite(b.To) || b.From >= b.To {
-			return fmt.Errorf("%s: from must be less than to, got %v and %v", name, b.From, b.To)
+			return &fieldError{name, fmt.Errorf("from must be less than to, got %v and %v", b.From, b.To)}
 		}
 	}
 	if c.Changes {
@@ -63,15 +85,15 @@ func (c *Condition) checkValues() error {
 	}
 	switch {
 	case tests != 1:
-		return fmt.Errorf("condition on signal %s must have exactly one of above, below, equals, inside, outside and changes", c.Signal)
+		return fmt.Errorf("a condition on signal %s must have exactly one of above, below, equals, inside, outside and changes", c.Signal)
 	case c.For < 0 || time.Duration(c.For) > maxFor:
-		return fmt.Errorf("for: must be from 0s to %v, got %v", maxFor, c.For)
+		return &fieldError{"for", fmt.Errorf("must be from 0s to %v, got %v", maxFor, c.For)}
 	case c.Changes && c.For != 0:
-		return errors.New("for: cannot be combined with changes; use equals, inside or outside")
+		return &fieldError{"for", errors.New("cannot be combined with changes; use equals, inside or outside")}
 	case !finite(c.Hysteresis) || c.Hysteresis < 0:
-		return fmt.Errorf("hysteresis: must be 0 or more, got %v", c.Hysteresis)
+		return &fieldError{"hysteresis", fmt.Errorf("must be 0 or more, got %v", c.Hysteresis)}
 	case c.Outside != nil && c.Outside.From+c.Hysteresis > c.Outside.To-c.Hysteresis:
-		return fmt.Errorf("hysteresis: must be at most half of the band of outside, got %v", c.Hysteresis)
+		return &fieldError{"hysteresis", fmt.Errorf("must be at most half of the band of outside, got %v", c.Hysteresis)}
 	}
 	return nil
 }
@@ -82,13 +104,13 @@ func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 func (c *Condition) checkEvent() error {
 	switch {
 	case c.Above != nil || c.Below != nil || c.Equals != nil || c.Inside != nil || c.Outside != nil || c.Changes:
-		return errors.New("event: above, below, equals, inside, outside and changes are for signals")
+		return &fieldError{"event", errors.New("above, below, equals, inside, outside and changes are for signals")}
 	case c.For != 0 || c.Hysteresis != 0:
-		return errors.New("event: for and hysteresis are for signals")
+		return &fieldError{"event", errors.New("for and hysteresis are for signals")}
 	case ferrule.Clean(c.Event, ferrule.MaxMethod) != c.Event:
-		return fmt.Errorf("event: must be an event type such as gone, or the method of a notification, in at most %d printable characters", ferrule.MaxMethod)
+		return &fieldError{"event", fmt.Errorf("must be an event type such as gone, or the method of a notification, in at most %d printable characters", ferrule.MaxMethod)}
 	case ferrule.EventType(c.Event) == ferrule.ApprovalEvent:
-		return errors.New("event: approvals are not events of a device; see gateway__approval_status")
+		return &fieldError{"event", errors.New("approvals are not events of a device; see gateway__approval_status")}
 	}
 	_, err := c.params()
 	return err
@@ -100,18 +122,18 @@ func (c *Condition) params() (map[string]any, error) {
 		return nil, nil
 	}
 	if n := len(c.Params); n > maxParams {
-		return nil, fmt.Errorf("params: %d members; limit is %d", n, maxParams)
+		return nil, &fieldError{"params", fmt.Errorf("%d members; limit is %d", n, maxParams)}
 	}
 	for name, v := range c.Params {
 		switch v.(type) {
 		case nil, string, bool, float64, json.Number:
 		default:
-			return nil, fmt.Errorf("params: %s must be a text, a number, a boolean or null", ferrule.Clean(name, ferrule.MaxWord))
+			return nil, &fieldError{"params", fmt.Errorf("%s must be a text, a number, a boolean or null", ferrule.Clean(name, ferrule.MaxWord))}
 		}
 	}
 	text, err := json.Marshal(c.Params)
 	if err != nil {
-		return nil, fmt.Errorf("params: %w", err)
+		return nil, &fieldError{"params", err}
 	}
 	params, _ := object(text)
 	return params, nil

@@ -70,6 +70,23 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// TestCheckAt checks that errors have the path of what the caller wrote.
+func TestCheckAt(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"device":"d","signal":"s","above":1,"for":"8d"}`:       "when.for: must be from 0s",
+		`{"device":"d","signal":"s","inside":{"from":2,"to":2}}`: "when.inside: from must be less than to",
+		`{"device":"gateway","event":"gone"}`:                    "when.device: gateway is not a device",
+		`{"device":"d"}`:                                         "when: a condition must have signal or event",
+		`{"device":"d","event":"e","params":{"x":{}}}`:           "when.params: x must be",
+		`{"device":"d","event":"e"}`:                             "",
+	} {
+		c, _ := parse([]byte(text))
+		if err := c.CheckAt("when"); (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+}
+
 // FuzzCheck checks that a condition that is accepted can be evaluated, and stays the same when
 // it is written and read again.
 func FuzzCheck(f *testing.F) {

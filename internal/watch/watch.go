@@ -150,11 +150,11 @@ func (w *Watch) check() error {
 	case w.PerHour < 1 || w.PerHour > MaxPerHour:
 		return fmt.Errorf("per_hour: must be from 1 to %d, got %d", MaxPerHour, w.PerHour)
 	}
-	if err := w.Condition.Check(); err != nil {
+	if err := w.Condition.CheckAt("when"); err != nil {
 		return err
 	}
 	if w.Condition.Event == string(ferrule.WatchFired) { // it could fire itself
-		return errors.New("event: a watch cannot wait for events of watches")
+		return errors.New("when.event: a watch cannot wait for events of watches")
 	}
 	for i, channel := range w.Notify {
 		if !slices.Contains([]string{Webhook, MQTT}, channel) || slices.Contains(w.Notify[:i], channel) {

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -66,18 +67,39 @@ func Typed[In, Out any](name, text string, effect ferrule.Effect, fn func(ctx co
 	}
 }
 
-// wrongArgument returns the name of the argument that cannot be decoded and a space, or "". The
-// error of a type that decodes itself, such as a duration, does not have it.
+// wrongArgument returns the path of the argument that cannot be decoded and a space, such as
+// "when.for ", or "". The error of a type that decodes itself, such as a duration, does not have
+// it.
 func wrongArgument[In any](args json.RawMessage) string {
-	var members map[string]json.RawMessage
-	if json.Unmarshal(args, &members) != nil {
+	path := wrongPath(args, func(part any) bool {
+		var in In
+		data, err := json.Marshal(part)
+		return err == nil && json.Unmarshal(data, &in) != nil
+	})
+	if path == "" {
 		return ""
 	}
-	for _, name := range slices.Sorted(maps.Keys(members)) {
-		var in In
-		one, err := json.Marshal(map[string]json.RawMessage{name: members[name]})
-		if err == nil && json.Unmarshal(one, &in) != nil {
-			return ferrule.Clean(name, ferrule.MaxToolName) + " "
+	return ferrule.Clean(strings.TrimPrefix(path, "."), ferrule.MaxToolName) + " "
+}
+
+// wrongPath returns the path to the innermost part of a value that fails without the others.
+func wrongPath(value json.RawMessage, fails func(part any) bool) string {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(value, &members) == nil && !fails(struct{}{}) { // else it must not be an object
+		for _, name := range slices.Sorted(maps.Keys(members)) {
+			inside := func(part any) bool { return fails(map[string]any{name: part}) }
+			if inside(members[name]) {
+				return "." + name + wrongPath(members[name], inside)
+			}
+		}
+	}
+	var elements []json.RawMessage
+	if json.Unmarshal(value, &elements) == nil && !fails([]any{}) {
+		for i, element := range elements {
+			inside := func(part any) bool { return fails([]any{part}) }
+			if inside(element) {
+				return fmt.Sprintf("[%d]", i) + wrongPath(element, inside)
+			}
 		}
 	}
 	return ""

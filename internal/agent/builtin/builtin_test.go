@@ -312,16 +312,31 @@ func TestOutputsFitTheirSchemas(t *testing.T) {
 	}
 }
 
-// TestWrongArgument checks that an argument that cannot be decoded is named.
+// TestWrongArgument checks that the path of an argument that cannot be decoded is in the error, as
+// the caller wrote it.
 func TestWrongArgument(t *testing.T) {
 	type input struct {
 		Deadline ferrule.Duration `json:"deadline,omitempty"`
 		Name     string           `json:"name,omitempty"`
+		When     *struct {
+			For ferrule.Duration `json:"for,omitempty"`
+		} `json:"when,omitempty"`
+		Any []struct {
+			For ferrule.Duration `json:"for,omitempty"`
+		} `json:"any,omitempty"`
 	}
 	set := newSet(t, builtin.Typed("wait", "Wait", ferrule.Reads, func(context.Context, *ferrule.Call, input) (struct{}, error) { return struct{}{}, nil }))
-	_, err := set.Handle(t.Context(), &ferrule.Call{Tool: "wait", Args: json.RawMessage(`{"name":"x","deadline":"soon"}`)})
-	if e := ferrule.AsError(err); e.Code != ferrule.Invalid || !strings.HasPrefix(e.Message, `invalid arguments for wait: deadline must be a duration such as`) {
-		t.Errorf("got %v", err)
+	for args, want := range map[string]string{
+		`{"name":"x","deadline":"soon"}`:             "invalid arguments for wait: deadline must be a duration such as",
+		`{"name":"x","when":{"for":"soon"}}`:         "invalid arguments for wait: when.for must be a duration such as",
+		`{"any":[{"for":"1s"},{},{"for":"soon"}]}`:   "invalid arguments for wait: any[2].for must be a duration such as",
+		`{"any":[{"for":[[{"for":[["soon"]]}]]}]}`:   "invalid arguments for wait: any[0].for json: cannot unmarshal",
+		`{"any":{"for":"soon"},"when":{"for":"1s"}}`: "invalid arguments for wait: any json: cannot unmarshal",
+	} {
+		_, err := set.Handle(t.Context(), &ferrule.Call{Tool: "wait", Args: json.RawMessage(args)})
+		if e := ferrule.AsError(err); e.Code != ferrule.Invalid || !strings.HasPrefix(e.Message, want) {
+			t.Errorf("%s: %v, want %s", args, err, want)
+		}
 	}
 }
 

@@ -149,8 +149,8 @@ func (in *Input) check(ctx context.Context) (time.Duration, error) {
 		return 0, ferrule.Errorf(ferrule.Invalid, "conditions: must be 1 to %d, got %d", maxConditions, n)
 	}
 	for i := range in.Conditions {
-		if err := in.Conditions[i].Check(); err != nil {
-			return 0, ferrule.Errorf(ferrule.Invalid, "conditions[%d]: %w", i, err)
+		if err := in.Conditions[i].CheckAt(fmt.Sprintf("conditions[%d]", i)); err != nil {
+			return 0, ferrule.Errorf(ferrule.Invalid, "%w", err)
 		}
 	}
 	limit := time.Duration(in.Deadline)
