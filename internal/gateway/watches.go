@@ -304,6 +304,9 @@ func (w watches) checkSignal(ctx context.Context, id, signal string) (*ferrule.L
 // checkAction returns why the call of a watch would be refused at once. The rules decide when
 // it is made.
 func (w watches) checkAction(who ferrule.Principal, a *watch.Action) error {
+	if err := a.Check(); err != nil {
+		return ferrule.Errorf(ferrule.Invalid, "%w", err)
+	}
 	dev, manifest, ok := w.Fleet.Lookup(a.Device)
 	if !ok || !w.watchSees(who, a.Device) {
 		return ferrule.UnknownDevice(a.Device)

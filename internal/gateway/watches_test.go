@@ -429,6 +429,39 @@ func TestWatchesLive(t *testing.T) {
 	until("True now", "/activity?text=watch-"+w.ID)
 }
 
+// TestWatchArguments: arguments that contradict each other are refused, and hints name what the
+// caller has: agents have a tool, people a command.
+func TestWatchArguments(t *testing.T) {
+	p := newPlant(t)
+	w := p.set("lamp", "blink", nil)
+	on, above := true, 90.0
+	when := &condition.Condition{Device: "tank", Signal: "level", Above: &above}
+	for name, c := range map[string]struct {
+		who           ferrule.Principal
+		in            builtin.WatchInput
+		code          ferrule.Code
+		message, hint string
+	}{
+		"remove and enabled":  {p.claude, builtin.WatchInput{Watch: w.ID, Remove: true, Enabled: &on}, ferrule.Invalid, "remove: needs watch, and nothing else", "gateway__list_watches"},
+		"remove and name":     {p.claude, builtin.WatchInput{Watch: w.ID, Remove: true, Name: "x"}, ferrule.Invalid, "remove: needs watch, and nothing else", "gateway__list_watches"},
+		"remove nothing":      {p.claude, builtin.WatchInput{Remove: true}, ferrule.Invalid, "remove: needs watch, and nothing else", "gateway__list_watches"},
+		"enabled and when":    {p.claude, builtin.WatchInput{Watch: w.ID, Enabled: &on, When: when}, ferrule.Invalid, "enabled: needs watch, and nothing else", "gateway__list_watches"},
+		"enabled and every":   {p.claude, builtin.WatchInput{Watch: w.ID, Enabled: &on, Every: ferrule.Duration(time.Hour)}, ferrule.Invalid, "enabled: needs watch, and nothing else", "gateway__list_watches"},
+		"unknown, agent":      {p.claude, builtin.WatchInput{Watch: "nope", Remove: true}, ferrule.NotFound, `there is no watch "nope"`, "call gateway__list_watches to list the watches"},
+		"unknown, person":     {owner, builtin.WatchInput{Watch: "nope", Enabled: &on}, ferrule.NotFound, `there is no watch "nope"`, "run `ferrule watch list` to list the watches"},
+		"a tool of gateway":   {p.claude, builtin.WatchInput{When: when, Call: &builtin.WatchCall{Device: "gateway", Tool: "call_many"}}, ferrule.Invalid, "call: a watch cannot call the gateway's own tools, only a tool of a device; leave call out, and let an agent that is notified call the gateway", ""},
+		"its name for agents": {p.claude, builtin.WatchInput{When: when, Call: &builtin.WatchCall{Device: "lamp", Tool: "gateway__call_many"}}, ferrule.Invalid, "call: a watch cannot call the gateway's own tools, only a tool of a device; leave call out, and let an agent that is notified call the gateway", ""},
+	} {
+		_, err := callOwn[watch.Status](t.Context(), p.Gateway, c.who, builtin.WatchTool, c.in)
+		if e := ferrule.AsError(err); err == nil || e.Code != c.code || e.Message != c.message || !strings.Contains(e.Hint, c.hint) {
+			t.Errorf("%s: %v, hint %q", name, err, ferrule.AsError(err).Hint)
+		}
+	}
+	if got := p.Watches.List(p.claude); len(got) != 1 || got[0].Off || got[0].Name != w.Name {
+		t.Errorf("watches %+v", got)
+	}
+}
+
 // TestWatchChecked: what cannot work is refused when the watch is set, not when it is needed.
 func TestWatchChecked(t *testing.T) {
 	p := newPlant(t)

@@ -529,9 +529,17 @@ func (k *Keeper) find(who ferrule.Principal, name string) (*watched, error) {
 	}
 	switch len(found) {
 	case 0:
-		return nil, ferrule.Errorf(ferrule.NotFound, "there is no watch %q", ferrule.Clean(name, ferrule.MaxWord)).WithHint("to list the watches, run `ferrule watch list`")
+		return nil, ferrule.Errorf(ferrule.NotFound, "there is no watch %q", ferrule.Clean(name, ferrule.MaxWord)).WithHint("%s to list the watches", howToList(who))
 	case 1:
 		return found[0], nil
 	}
-	return nil, ferrule.Errorf(ferrule.Invalid, "%d watches have the name %q", len(found), ferrule.Clean(name, ferrule.MaxWord)).WithHint("use the ID of the watch; `ferrule watch list` shows it")
+	return nil, ferrule.Errorf(ferrule.Invalid, "%d watches have the name %q", len(found), ferrule.Clean(name, ferrule.MaxWord)).WithHint("use the ID of the watch; %s to see it", howToList(who))
+}
+
+// howToList says how a caller lists watches.
+func howToList(who ferrule.Principal) string {
+	if who.Role == ferrule.Agent {
+		return "call gateway__list_watches"
+	}
+	return "run `ferrule watch list`"
 }

@@ -161,7 +161,7 @@ func (w *Watch) check() error {
 			return errors.New("notify: must have webhook or mqtt, each at most once")
 		}
 	}
-	if err := w.Call.check(); err != nil {
+	if err := w.Call.Check(); err != nil {
 		return err
 	}
 	if data, err := json.Marshal(w); err != nil || len(data) > maxRecord {
@@ -170,16 +170,18 @@ func (w *Watch) check() error {
 	return nil
 }
 
-func (a *Action) check() error {
+// Check returns what is wrong with a call, without knowing the device.
+func (a *Action) Check() error {
 	switch {
 	case a == nil:
 		return nil
+	case a.Device == ferrule.GatewayID || strings.HasPrefix(a.Tool, ferrule.GatewayID+"__"):
+		return errors.New("call: a watch cannot call the gateway's own tools, only a tool of a device; " +
+			"leave call out, and let an agent that is notified call the gateway")
 	case ferrule.CheckID(a.Device) != nil:
 		return fmt.Errorf("call.device: %w", ferrule.CheckID(a.Device))
 	case a.Tool == "" || ferrule.Clean(a.Tool, ferrule.MaxToolName) != a.Tool:
 		return errors.New("call.tool: must be the name of a tool of the device")
-	case a.Device == ferrule.GatewayID:
-		return errors.New("call.device: a watch cannot call the gateway's own tools")
 	}
 	if len(a.Args) == 0 {
 		return nil

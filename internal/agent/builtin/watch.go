@@ -3,6 +3,7 @@ package builtin
 import (
 	"context"
 	"encoding/json"
+	"reflect"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/condition"
@@ -71,14 +72,17 @@ type WatchCall struct {
 func SetWatch(watches Watches) Tool {
 	const text = "Sets, changes or removes a watch: a condition on a signal or event that is checked also while you are away. When it becomes true, it notifies and can call one tool."
 	return Typed(WatchTool, text, ferrule.Changes, func(ctx context.Context, call *ferrule.Call, in WatchInput) (watch.Status, error) {
-		switch set := in.When != nil; {
-		case in.Remove && (set || in.Watch == ""):
-			return watch.Status{}, ferrule.Errorf(ferrule.Invalid, "remove: needs watch, and nothing else").WithHint("list_watches has the IDs")
+		const hint = "leave out all other arguments; gateway__list_watches has the IDs"
+		switch {
+		case in.Remove && !in.only(WatchInput{Watch: in.Watch, Remove: true}):
+			return watch.Status{}, ferrule.Errorf(ferrule.Invalid, "remove: needs watch, and nothing else").WithHint(hint)
 		case in.Remove:
 			return watches.Remove(call.Principal, in.Watch)
-		case in.Enabled != nil && !set && in.Watch != "":
+		case in.Enabled != nil && !in.only(WatchInput{Watch: in.Watch, Enabled: in.Enabled}):
+			return watch.Status{}, ferrule.Errorf(ferrule.Invalid, "enabled: needs watch, and nothing else").WithHint(hint)
+		case in.Enabled != nil:
 			return watches.Enable(call.Principal, in.Watch, *in.Enabled)
-		case !set:
+		case in.When == nil:
 			return watch.Status{}, ferrule.Errorf(ferrule.Invalid, "when: must be the condition, for example {\"device\":\"tank\",\"signal\":\"level\",\"above\":90}")
 		}
 		s, err := in.settings()
@@ -88,6 +92,9 @@ func SetWatch(watches Watches) Tool {
 		return watches.Set(ctx, call, s)
 	}).Undescribed()
 }
+
+// only reports whether the input names a watch, and has nothing but what is wanted.
+func (in WatchInput) only(want WatchInput) bool { return in.Watch != "" && reflect.DeepEqual(in, want) }
 
 // settings returns what is to be set.
 func (in WatchInput) settings() (watch.Settings, error) {
