@@ -161,7 +161,11 @@ func When(w *watch.Watch) string {
 	return text
 }
 
-func clean(text string) string { return ferrule.OneLine(ferrule.Clean(text, ferrule.MaxText), 120) }
+// clean makes a text one line. It is whole: tables are cut to the width of a terminal, and not if
+// they are piped.
+func clean(text string) string {
+	return ferrule.OneLine(ferrule.Clean(text, ferrule.MaxText), ferrule.MaxText)
+}
 
 // State says in a few words how a watch is.
 func State(w *watch.Status) string {
@@ -186,6 +190,9 @@ func State(w *watch.Status) string {
 			text += " (may have run)"
 		}
 		parts = append(parts, text)
+	}
+	if w.NotCalled != "" {
+		parts = append(parts, "no call for the last hit: "+w.NotCalled)
 	}
 	if n := len(w.Gaps); n > 0 {
 		parts = append(parts, fmt.Sprintf("%d gaps", n))

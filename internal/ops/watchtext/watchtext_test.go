@@ -71,6 +71,17 @@ func TestListIsClean(t *testing.T) {
 	}
 }
 
+// TestListIsWhole checks that the list has all of a long outcome: the table is cut to the width
+// of a terminal, and not if it is piped.
+func TestListIsWhole(t *testing.T) {
+	above, long := 1.0, strings.Repeat("valve says: jammed ", 20)
+	w := watch.Status{Watch: watch.Watch{ID: "abcdefghij", Name: "full", Condition: condition.Condition{Device: "tank", Signal: "level", Above: &above}}, Outcome: &watch.Outcome{Code: ferrule.Failed, Message: long, MayHaveRun: true}}
+	w.NotCalled = "the limits of the watch hold the call back"
+	if row := List([]watch.Status{w}).Rows[0]; !strings.Contains(row[7], strings.TrimSpace(long)) || !strings.HasSuffix(row[7], " (may have run); no call for the last hit: the limits of the watch hold the call back") {
+		t.Errorf("state %q", row[7])
+	}
+}
+
 // TestAdded checks what is said about a new watch, and what its row shows.
 func TestAdded(t *testing.T) {
 	above := 1.0
