@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -57,14 +58,13 @@ const (
 	WatchFired EventType = "watch"
 )
 
+var eventTypes = []EventType{Appeared, Gone, ChangedKind, PendingFound, Quarantined, ChangesWait, WasStopped, WasResumed, Registered, Unregistered, Notified, WatchFired, ApprovalEvent}
+
+// EventTypes returns the types of events.
+func EventTypes() []EventType { return slices.Clone(eventTypes) }
+
 // Known reports whether t is one of the types of events.
-func (t EventType) Known() bool {
-	switch t {
-	case Appeared, Gone, ChangedKind, PendingFound, Quarantined, ChangesWait, Notified, ApprovalEvent, WasStopped, WasResumed, Registered, Unregistered, WatchFired:
-		return true
-	}
-	return false
-}
+func (t EventType) Known() bool { return slices.Contains(eventTypes, t) }
 
 // The limits of an Event.
 const (

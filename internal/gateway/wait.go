@@ -4,10 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/condition"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/hass"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/homeassistant"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/measure/history"
 	"github.com/ferrulehq/ferrule/internal/measure/poller"
@@ -55,9 +58,49 @@ func (g *Gateway) buildConditions() error {
 func (g *Gateway) waitTool() builtin.Tool {
 	all := waits.New(waits.Parts{Index: g.Conditions, Find: func(call *ferrule.Call, id string) (*ferrule.Device, bool) {
 		return g.visibleDevice(call.Principal, id)
-	}, Devices: g.Fleet.Devices, Current: g.current})
+	}, Devices: g.Fleet.Devices, Event: g.checkEvent, Current: g.current})
 	return builtin.Typed(waits.Tool, waits.Text, ferrule.Reads, all.Handle).Undescribed().WithDeadline(waits.MaxDeadline + time.Minute).Slow()
 }
+
+// checkEvent returns an error if an event is not known: it is not one of the gateway, and none of
+// the devices has sent a notification with this method, or is likely to. Hubs choose the methods
+// of their devices, so for those only a misspelled event of the gateway is an error.
+func (g *Gateway) checkEvent(devices []*ferrule.Device, event string) error {
+	if ferrule.EventType(event).Known() || strings.ContainsAny(event, "/.") { // else it has the form of a method
+		return nil
+	}
+	var known, sent []string
+	for _, t := range ferrule.EventTypes() {
+		if t != ferrule.ApprovalEvent && t != ferrule.WatchFired {
+			known = append(known, string(t))
+		}
+	}
+	free := len(devices) == 0 // others may appear
+	for _, dev := range devices {
+		free = free || dev.Protocol == hass.Name || dev.Protocol == homeassistant.Name
+		for _, n := range g.Fleet.Notifications(dev.ID) {
+			if n.Method == event {
+				return nil
+			}
+			if len(sent) < maxSent && !slices.Contains(sent, n.Method) {
+				sent = append(sent, n.Method)
+			}
+		}
+	}
+	similar := ferrule.DidYouMean(event, append(slices.Clone(known), sent...))
+	if free && similar == "" {
+		return nil
+	}
+	methods := "no notification of it is known"
+	if len(sent) > 0 {
+		methods = "notifications so far: " + strings.Join(sent, ", ")
+	}
+	return ferrule.Errorf(ferrule.NotFound, "unknown event %q%s", ferrule.Clean(event, ferrule.MaxWord), similar).
+		WithHint("events: %s; %s; notified is met by any notification", strings.Join(known, ", "), methods)
+}
+
+// maxSent limits the methods in a hint.
+const maxSent = 20
 
 // visibleDevice returns a device that a caller may see, by its ID or an earlier one.
 func (g *Gateway) visibleDevice(who ferrule.Principal, id string) (*ferrule.Device, bool) {

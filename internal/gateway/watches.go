@@ -268,6 +268,9 @@ func (w watches) Set(ctx context.Context, call *ferrule.Call, s watch.Settings) 
 			return watch.Status{}, err
 		}
 	}
+	if err := w.checkWatchEvent(who, &s.Condition); err != nil {
+		return watch.Status{}, err
+	}
 	if s.Call != nil {
 		if err := w.checkAction(who, s.Call); err != nil {
 			return watch.Status{}, err
@@ -299,6 +302,21 @@ func (w watches) checkSignal(ctx context.Context, id, signal string) (*ferrule.L
 		return &known[i], nil
 	}
 	return nil, builtin.UnknownSignal(dev.ID, signal, known)
+}
+
+// checkWatchEvent returns an error if the devices that the caller sees have no such event.
+func (w watches) checkWatchEvent(who ferrule.Principal, c *condition.Condition) error {
+	selector, err := condition.ParseSelector(c.Device)
+	if err != nil || c.Event == "" {
+		return nil // it is refused later, or is about a signal
+	}
+	var devices []*ferrule.Device
+	for _, dev := range w.Fleet.Devices() {
+		if selector.Matches(dev) && w.watchSees(who, dev.ID) {
+			devices = append(devices, dev)
+		}
+	}
+	return w.checkEvent(devices, c.Event)
 }
 
 // checkAction returns why the call of a watch would be refused at once. The rules decide when

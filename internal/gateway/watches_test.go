@@ -19,8 +19,10 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/condition"
+	"github.com/ferrulehq/ferrule/internal/device/protocol/hass"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 	"github.com/ferrulehq/ferrule/internal/guard/approval"
+	"github.com/ferrulehq/ferrule/internal/measure/waits"
 	"github.com/ferrulehq/ferrule/internal/ops/audit"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
@@ -460,6 +462,48 @@ func TestWatchArguments(t *testing.T) {
 	if got := p.Watches.List(p.claude); len(got) != 1 || got[0].Off || got[0].Name != w.Name {
 		t.Errorf("watches %+v", got)
 	}
+}
+
+// TestUnknownEvent: an event that no device has sent and the gateway does not have is refused, and
+// the hint lists the known ones. What may be the method of a notification is accepted.
+func TestUnknownEvent(t *testing.T) {
+	p := newPlant(t)
+	const events = "events: appeared, gone, changed, pending, quarantined, waiting, stopped, resumed, registered, unregistered, notified; "
+	refused := func(device, event, message, hint string) {
+		t.Helper()
+		c := condition.Condition{Device: device, Event: event}
+		_, err := callOwn[waits.Output](t.Context(), p.Gateway, p.claude, waits.Tool, waits.Input{Conditions: []condition.Condition{c}})
+		_, also := callOwn[watch.Status](t.Context(), p.Gateway, p.claude, builtin.WatchTool, builtin.WatchInput{When: &c})
+		for _, err := range []error{err, also} {
+			if e := ferrule.AsError(err); err == nil || e.Code != ferrule.NotFound || e.Message != message || e.Hint != hint {
+				t.Errorf("%s of %s: %v, hint %q", event, device, err, ferrule.AsError(err).Hint)
+			}
+		}
+	}
+	accepted := func(device, event string) {
+		t.Helper()
+		in := builtin.WatchInput{When: &condition.Condition{Device: device, Event: event}}
+		if _, err := callOwn[watch.Status](t.Context(), p.Gateway, p.claude, builtin.WatchTool, in); err != nil {
+			t.Errorf("%s of %s: %v", event, device, err)
+		}
+	}
+	const none = "no notification of it is known; notified is met by any notification"
+	refused("lamp", "offline", `unknown event "offline"`, events+none)
+	refused("lamp", "gnoe", `unknown event "gnoe"; did you mean gone?`, events+none)
+	refused("l*", "pressed", `unknown event "pressed"`, events+none)
+	accepted("lamp", "gone")
+	accepted("lamp", "notifications/pressed")
+	accepted("shelf-*", "pressed") // such a device may come
+	p.Fleet.RecordEvent(ferrule.Event{Type: ferrule.Notified, Device: "lamp", Method: "pressed"})
+	accepted("lamp", "pressed")
+	accepted("l*", "pressed")
+	refused("lamp", "released", `unknown event "released"`, events+"notifications so far: pressed; notified is met by any notification")
+	dev, m, _ := p.Fleet.Lookup("tank")
+	hub := *dev
+	hub.Protocol = hass.Name
+	p.Fleet.Put(&hub, m, nil)
+	accepted("tank", "action") // the hub chooses the name
+	refused("tank", "gnoe", `unknown event "gnoe"; did you mean gone?`, events+none)
 }
 
 // TestWatchChecked: what cannot work is refused when the watch is set, not when it is needed.

@@ -80,6 +80,9 @@ type Parts struct {
 	Find func(call *ferrule.Call, id string) (*ferrule.Device, bool)
 	// Devices returns all devices.
 	Devices func() []*ferrule.Device
+	// Event returns an error if an event is not known, and none of the devices is likely to send
+	// a notification of this name.
+	Event func(devices []*ferrule.Device, event string) error
 	// Current returns the present value of a signal, if one is known that is fresh. The
 	// error says that there will be none.
 	Current func(ctx context.Context, call *ferrule.Call, dev *ferrule.Device, signal string) (ferrule.Reading, bool, error)
@@ -199,6 +202,11 @@ func (w *wait) add(ctx context.Context) error {
 		devices, err := w.devices(c)
 		if err != nil {
 			return err
+		}
+		if c.Event != "" {
+			if err := w.parts.Event(devices, c.Event); err != nil {
+				return err
+			}
 		}
 		selected[i] = devices
 	}

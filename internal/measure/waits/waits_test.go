@@ -43,6 +43,12 @@ func newWaitTest(t *testing.T) *waitTest {
 			dev, _, ok := all.Lookup(id)
 			return dev, ok && id != w.hidden.Load()
 		},
+		Event: func(devices []*ferrule.Device, event string) error {
+			if event == "gnoe" {
+				return ferrule.Errorf(ferrule.NotFound, "unknown event %q of %d devices", event, len(devices))
+			}
+			return nil
+		},
 		Current: func(_ context.Context, _ *ferrule.Call, dev *ferrule.Device, signal string) (r ferrule.Reading, ok bool, err error) {
 			if signal == "never" {
 				return r, false, ferrule.Errorf(ferrule.NotFound, "nobody measures it")
@@ -220,6 +226,7 @@ func TestWaitForLimits(t *testing.T) {
 		}
 		w.wants(w.start(t.Context(), agentCall, `{"conditions":[{"device":"a","signal":"never","above":5}]}`), "false true not_found")
 		w.wants(w.start(t.Context(), agentCall, `{"conditions":[{"device":"x*","signal":"t","above":5}]}`), "false true not_found")
+		w.wants(w.start(t.Context(), agentCall, `{"conditions":[{"device":"a","event":"gone"},{"device":"b","event":"gnoe"}]}`), "false true not_found")
 		w.wants(w.start(t.Context(), agentCall, `{"conditions":[{"device":"a","signal":"t"}]}`), "false true invalid")
 		w.wants(w.start(t.Context(), agentCall, `{"conditions":[`+strings.Repeat(`{"device":"a","event":"gone"},`, 8)+`{"device":"a","event":"gone"}]}`), "false true invalid")
 	})
