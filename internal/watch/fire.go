@@ -56,6 +56,7 @@ type firing struct {
 	notify bool
 	call   bool
 	over   bool // the call that was held back is not made
+	told   bool // the notice of the edge was begun before
 }
 
 // met handles an edge: the condition became true. It is called with mu held.
@@ -232,7 +233,7 @@ func (k *Keeper) fire(ctx context.Context, j *firing) {
 		k.finish(j.f, e, n, ferrule.Errorf(ferrule.Denied, "not called, because it cannot be recorded: %w", unsaved).WithHint("check that the disk of the data directory is not full"))
 	case id != "":
 		k.work.Go(func() { k.call(ctx, j.f, e, n, who) })
-	case j.call && !j.notify && e.noticed && barred == nil: // its notice said that it may be called later
+	case j.call && !j.notify && j.told && barred == nil: // its notice said that it is called, or may be later
 		k.report(w, e, n, outcome(time.Now().UTC(), e, w.Call, e.why))
 	}
 }
@@ -243,6 +244,7 @@ func (k *Keeper) begin(j *firing, barred error, changes bool) (n Notice, id stri
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	f, w, m, e := j.f, j.f.watch, j.f.mark, j.edge
+	j.told = e.noticed
 	now := time.Now().UTC()
 	if k.watches[w.ID] != w || !w.live(now) {
 		if j.call {
