@@ -243,20 +243,12 @@ func TestFind(t *testing.T) {
 		b.putDevice(fmt.Sprintf("d%d", i), "arm", ferrule.StateOnline)
 	}
 	wait.For(t, "the last is recorded", func() bool { return b.lookup("d29") != nil })
-	wait.For(t, "the view is full", func() bool {
-		for i := range 30 {
-			if id := fmt.Sprintf("d%d", i); a.seen(id) == nil {
-				_, _, _, ok := a.cluster.Find(id)
-				return ok
-			}
-		}
-		return false
-	})
-	a.mu.Lock()
-	if n := len(a.elsewhere); n != 10 {
-		t.Errorf("%d devices are in the view, want 10", n)
+	inView := func() int {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return len(a.elsewhere)
 	}
-	a.mu.Unlock()
+	wait.For(t, "the view is full", func() bool { return inView() >= cfg.View })
 	for i := range 30 {
 		id := fmt.Sprintf("d%d", i)
 		if a.seen(id) != nil {
@@ -275,6 +267,9 @@ func TestFind(t *testing.T) {
 	}
 	if _, _, _, ok := a.cluster.Find("nothing"); ok {
 		t.Error("found a device that does not exist")
+	}
+	if n := inView(); n != cfg.View {
+		t.Errorf("%d devices are in the view, want %d", n, cfg.View)
 	}
 }
 
