@@ -26,6 +26,9 @@ outcome and duration. Calls that only looked at something and succeeded are left
 unless you add --all or name their tool. "no outcome" means that the gateway stopped
 during the call, or that the call is still running: it may have run.
 
+Calls are listed in the order in which they began. With --follow, new calls are listed
+when they end, or after 10 minutes without an outcome.
+
 With --json each record is shown whole, one per line. A call that changes something has
 two: the intent, written before the device is contacted, and the outcome.
 

@@ -1,7 +1,10 @@
 // Package audit reads, filters, orders and verifies journals.
 //
 //	journal file, or the journals of all nodes through the gateway
-//	    -> one record per call -> Filter -> order by time across nodes -> Show
+//	    -> one record per call -> Filter -> order by time -> Show
+//
+// A call belongs where it began, also if it has no outcome because the gateway crashed. Only
+// while new records are followed it is shown when it ends.
 //
 // If the gateway is part of a cluster and runs, Read and Verify use the copies of all
 // nodes' journals, and the records of this node that were not copied yet. Otherwise they
@@ -48,7 +51,10 @@ type Record struct {
 	Hash string `json:"-"`
 	// changes reports whether the call had an intent.
 	changes bool
-	own     bool // of this node's journal
+	// listed reports whether the call was returned without an outcome before.
+	listed bool
+	own    bool  // of this node's journal
+	at     place // in the listing
 }
 
 // isLook reports whether the record is of a call that looked at something and succeeded. A

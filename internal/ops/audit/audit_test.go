@@ -177,12 +177,19 @@ func TestOutcomes(t *testing.T) {
 func TestOrder(t *testing.T) {
 	var shown []Record
 	most := 0
-	o := newOrder(0, func(r Record) error { shown = append(shown, r); return nil })
-	o.limit = 600 * 512
+	show := func(r Record) error { shown = append(shown, r); return nil }
+	o, j := newOrder(0, 600*512, show), newJoiner(true)
+	add := func(node string, e ferrule.Entry) {
+		for _, r := range j.add(Record{Node: node, Chain: "x", Entry: e}) {
+			if err := o.add(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 	for i := range 1000 { // two nodes whose records come within a window, in any order
 		first := i/100*100 + rand.IntN(100)
 		for _, node := range []string{"a", "b"} {
-			o.add(Record{Node: node, Chain: node, Entry: happened(first, fmt.Sprint(i))})
+			add(node, happened(first, fmt.Sprint(i)))
 		}
 		most = max(most, len(o.waiting))
 	}
@@ -198,14 +205,14 @@ func TestOrder(t *testing.T) {
 		last[r.Node] = n
 	}
 	shown = nil
-	o.add(Record{Node: "a", Chain: "a", Entry: happened(9999, "now")})
+	add("a", happened(9999, "now"))
 	if len(shown) != 1 {
 		t.Error("a new record waits")
 	}
 
-	shown, o = nil, newOrder(3, func(r Record) error { shown = append(shown, r); return nil })
+	shown, o = nil, newOrder(3, 0, show)
 	for i := range 1000 {
-		o.add(Record{Node: fmt.Sprint(i % 7), Chain: "x", Entry: happened(i*389%1000, "")})
+		add(fmt.Sprint(i%7), happened(i*389%1000, ""))
 		if len(o.waiting) > 3 {
 			t.Fatalf("%d are waiting", len(o.waiting))
 		}

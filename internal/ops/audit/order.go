@@ -2,15 +2,14 @@ package audit
 
 import (
 	"container/heap"
-	"time"
+	"slices"
 )
 
-// maxWaiting limits the bytes of records that wait for older ones of other nodes.
+// maxWaiting limits the bytes of records that wait for older ones.
 const maxWaiting = 16 << 20
 
-// order sorts the records of several chains by time. Each chain keeps its own order, even
-// if its clock was set back. The memory is bounded: a record that arrives after too many
-// newer ones is shown late.
+// order sorts records by their place. The memory is bounded: a record that arrives after
+// too many newer ones is shown late.
 type order struct {
 	last  int // keep only the newest; 0 keeps all
 	limit int // bytes that may wait, if all are kept
@@ -18,24 +17,18 @@ type order struct {
 
 	waiting queue
 	size    int
-	count   int                  // of records added so far
-	latest  map[origin]time.Time // of each chain
 }
 
-func newOrder(last int, show func(Record) error) *order {
-	return &order{last: last, show: show, latest: make(map[origin]time.Time)}
+func newOrder(last, limit int, show func(Record) error) *order {
+	return &order{last: last, limit: limit, show: show}
 }
+
+// passes reports whether records are shown before all were added, now or soon.
+func (o *order) passes() bool { return o.last == 0 && o.size >= o.limit/2 }
 
 // add takes a record. If too many wait, it shows or drops the oldest.
 func (o *order) add(r Record) error {
-	when := r.Time
-	from := origin{r.Node, r.Chain}
-	if latest := o.latest[from]; latest.After(when) {
-		when = latest
-	}
-	o.latest[from] = when
-	o.count++
-	heap.Push(&o.waiting, queued{r, when, o.count})
+	heap.Push(&o.waiting, r)
 	o.size += weight(r)
 	if o.last > 0 {
 		if len(o.waiting) > o.last {
@@ -63,36 +56,33 @@ func (o *order) drain() error {
 }
 
 func (o *order) take() Record {
-	oldest := heap.Pop(&o.waiting).(queued)
-	o.size -= weight(oldest.Record)
-	return oldest.Record
+	oldest := heap.Pop(&o.waiting).(Record)
+	o.size -= weight(oldest)
+	return oldest
+}
+
+// remove removes the record at a place, if it still waits.
+func (o *order) remove(at place) {
+	if i := slices.IndexFunc(o.waiting, func(r Record) bool { return r.at.compare(at) == 0 }); i >= 0 {
+		o.size -= weight(o.waiting[i])
+		heap.Remove(&o.waiting, i)
+	}
 }
 
 // weight estimates the memory of a record.
 func weight(r Record) int { return 512 + len(r.Args) + len(r.Message) }
 
-type queued struct {
-	Record
-	when  time.Time
-	count int
-}
-
 // queue is a heap.Interface with the oldest record first.
-type queue []queued
+type queue []Record
 
-func (q queue) Len() int { return len(q) }
-func (q queue) Less(i, j int) bool {
-	if !q[i].when.Equal(q[j].when) {
-		return q[i].when.Before(q[j].when)
-	}
-	return q[i].count < q[j].count
-}
-func (q queue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
-func (q *queue) Push(x any)   { *q = append(*q, x.(queued)) }
+func (q queue) Len() int           { return len(q) }
+func (q queue) Less(i, j int) bool { return q[i].at.compare(q[j].at) < 0 }
+func (q queue) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
+func (q *queue) Push(x any)        { *q = append(*q, x.(Record)) }
 func (q *queue) Pop() any {
 	all := *q
 	last := all[len(all)-1]
-	all[len(all)-1] = queued{}
+	all[len(all)-1] = Record{}
 	*q = all[:len(all)-1]
 	return last
 }

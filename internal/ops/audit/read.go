@@ -35,7 +35,11 @@ type reader struct {
 // cluster, else those of the data directory.
 func Read(ctx context.Context, p Parts, f Filter) error {
 	r := &reader{Parts: p, filter: f, join: newJoiner(f.Records), read: make(map[origin]uint64)}
-	r.order = newOrder(f.Last, func(record Record) error { return r.Show(record, r.nodes) })
+	limit := maxWaiting
+	if f.Records { // in a file they are in order
+		limit = 0
+	}
+	r.order = newOrder(f.Last, limit, func(record Record) error { return r.Show(record, r.nodes) })
 	err := errors.Join(r.readAny(ctx), r.Flush())
 	switch {
 	case errors.Is(err, context.Canceled) && f.Follow:
@@ -74,10 +78,11 @@ func (r *reader) readNodes(ctx context.Context) error {
 		q.Since = r.filter.from.Add(-journal.ClockSkew)
 	}
 	r.nodes = r.filter.Node == ""
+	limit := r.order.limit
 	r.order.limit = maxWaiting
 	err := r.Nodes.Journal(ctx, q, r.take)
 	if errors.Is(err, control.ErrSingleNode) || errors.Is(err, control.ErrNoGateway) {
-		r.nodes, r.order.limit = false, 0
+		r.nodes, r.order.limit = false, limit
 		return err
 	}
 	if err == nil {
@@ -176,7 +181,11 @@ func (r *reader) take(l ferrule.JournalLines) error {
 			r.damage(l, err)
 		case r.shown != nil && e.Seq <= r.shown[from]:
 		default:
-			for _, record := range r.join.add(Record{Node: l.Node, Chain: l.Chain, Entry: e}) {
+			records := r.join.add(Record{Node: l.Node, Chain: l.Chain, Entry: e})
+			if r.order.passes() {
+				records = append(r.join.lost(from), records...)
+			}
+			for _, record := range records {
 				if err := r.add(record); err != nil {
 					return err
 				}
@@ -199,8 +208,12 @@ func (r *reader) damage(l ferrule.JournalLines, err error) {
 	}
 }
 
-// add orders a record, if it matches.
+// add orders a record, if it matches. The outcome of a call replaces the call that was added
+// without one.
 func (r *reader) add(record Record) error {
+	if record.listed {
+		r.order.remove(record.at)
+	}
 	if !r.filter.Matches(record) {
 		return nil
 	}
