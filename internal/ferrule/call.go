@@ -331,6 +331,10 @@ type Principal struct {
 	Devices string `json:"devices,omitempty"`
 	// Groups are groups that the credential names, separated by commas, for the policy.
 	Groups string `json:"groups,omitempty"`
+	// TokenID is the ID of the caller's token or login. A token that was revoked and another
+	// one of the same name have different IDs; a token that is rotated keeps its ID. It is not
+	// a secret. It is empty without a token, and from nodes of an older version.
+	TokenID string `json:"token_id,omitempty"`
 }
 
 func (p Principal) String() string { return string(p.Role) + ":" + p.Name }
@@ -342,7 +346,7 @@ func (p Principal) Account() Principal {
 	if i := strings.LastIndexByte(p.Name, '/'); i >= 0 && p.Role == Agent {
 		p.Name = p.Name[:i]
 	}
-	p.Scopes, p.Devices, p.Groups = 0, "", ""
+	p.Scopes, p.Devices, p.Groups, p.TokenID = 0, "", "", ""
 	return p
 }
 

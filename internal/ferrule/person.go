@@ -53,8 +53,10 @@ func (r PersonRole) LoggedIn(name string, groups ...string) Principal {
 
 // KnownPerson is a person who may log in with a browser, or has logged in.
 type KnownPerson struct {
-	Name string     `json:"name"`
-	Role PersonRole `json:"role"`
+	Name string `json:"name"`
+	// LoginID is the [Principal.TokenID] of the person's logins now.
+	LoginID string     `json:"-"`
+	Role    PersonRole `json:"role"`
 	// LastLogin is that on this node; zero if there was none.
 	LastLogin time.Time `json:"last_login,omitzero"`
 	// Sessions is how many browsers are logged in on this node.

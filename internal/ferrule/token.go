@@ -1,10 +1,15 @@
 package ferrule
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // Token is a token that lets an agent in over HTTP, without its secret.
 type Token struct {
 	Name string `json:"name"`
+	// ID tells the token from others of the same name, see [Principal.TokenID].
+	ID string `json:"-"`
 	// Scopes is what it permits at most, and Devices are patterns of the devices that it is
 	// good for; empty for all.
 	Scopes  []string  `json:"scopes"`
@@ -24,6 +29,13 @@ type Token struct {
 	// authorization server; nil for other tokens. It expires unless it is used before.
 	Login *TokenLogin `json:"login,omitempty"`
 }
+
+// ConfigTokenPrefix begins the IDs of tokens of the configuration.
+const ConfigTokenPrefix = "config-"
+
+// HasConfigToken reports whether the caller has a token of the configuration. Each node gives
+// such a token its own ID, so what belongs to it on all nodes belongs to its name.
+func (p Principal) HasConfigToken() bool { return strings.HasPrefix(p.TokenID, ConfigTokenPrefix) }
 
 // TokenLogin is the login that an agent has its tokens from.
 type TokenLogin struct {

@@ -86,6 +86,7 @@ func (g *Gateway) load() (l loaded, err error) {
 	if l.tokens, err = l.cfg.Tokens(); err != nil {
 		return l, err
 	}
+	g.setTokenIDs(l.tokens)
 	if l.overlays, err = readOverlays(l.cfg.Overlays); err != nil {
 		return l, err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
+	"github.com/ferrulehq/ferrule/internal/guard/identity"
 	"github.com/ferrulehq/ferrule/internal/guard/oauth"
 	"github.com/ferrulehq/ferrule/internal/guard/tokens"
 	"github.com/ferrulehq/ferrule/internal/ops/config"
@@ -33,8 +34,16 @@ func (g *Gateway) openTokens() (err error) {
 	if g.Tokens, err = tokens.Open(parts); err != nil {
 		return err
 	}
+	g.setTokenIDs(g.tokens)
 	g.Tokens.Connect()
 	return nil
+}
+
+// setTokenIDs gives configured tokens their IDs.
+func (g *Gateway) setTokenIDs(all *identity.Tokens) {
+	if all.Len() > 0 { // otherwise there is no need for a key
+		all.SetIDs(g.Tokens.ConfigIDKey())
+	}
 }
 
 // warnNoTokens says what to do if nobody can call over HTTP.
@@ -65,7 +74,7 @@ type managed struct{ *Gateway }
 func (m managed) List() []ferrule.Token {
 	all := m.Tokens.List()
 	for _, who := range m.tokens.Principals() {
-		all = append(all, ferrule.Token{Name: who.Name, Scopes: who.Scopes.Names(), Devices: who.DevicePatterns(), Config: true})
+		all = append(all, ferrule.Token{Name: who.Name, ID: who.TokenID, Scopes: who.Scopes.Names(), Devices: who.DevicePatterns(), Config: true})
 	}
 	if m.OAuth != nil {
 		all = append(all, m.OAuth.Grants()...)

@@ -117,7 +117,9 @@ func (g *Gateway) watchOwner(w *watch.Watch) (ferrule.Principal, error) {
 	case ferrule.AuthLogin:
 		for _, p := range g.People.List() {
 			if p.Name == who.Name {
-				return p.Role.LoggedIn(who.Name, otherGroups(who)...), nil
+				now := p.Role.LoggedIn(who.Name, otherGroups(who)...)
+				now.TokenID = p.LoginID
+				return now, nil
 			}
 		}
 		return gone(who.Name + " may not log in any more")
@@ -161,6 +163,8 @@ func currentRights(w *watch.Watch, node string, all []ferrule.Token) (who ferrul
 		switch {
 		case name != who.Name || (t.Login != nil) != (who.Auth == ferrule.AuthOAuth):
 			continue
+		case who.TokenID != "" && who.TokenID != t.ID && !(t.Config && who.HasConfigToken()):
+			continue // another one of the same name
 		case t.Login != nil && devices != strings.Join(who.DevicePatterns(), ","):
 			continue // another login
 		case t.Config && w.Node != node:
@@ -179,7 +183,7 @@ func currentRights(w *watch.Watch, node string, all []ferrule.Token) (who ferrul
 		if who.Scopes.Limits() {
 			scopes &= who.Scopes
 		}
-		who.Scopes, who.Devices = scopes, devices
+		who.Scopes, who.Devices, who.TokenID = scopes, devices, t.ID
 		return who, ""
 	}
 	return ferrule.Principal{}, why

@@ -49,7 +49,7 @@ func newPlant(t *testing.T) *plant {
 		t.Fatal(err)
 	}
 	p.secret = token.Secret
-	p.claude = ferrule.Principal{Role: ferrule.Agent, Name: "claude", Auth: ferrule.AuthToken, Scopes: scopes}
+	p.claude = ferrule.Principal{Role: ferrule.Agent, Name: "claude", Auth: ferrule.AuthToken, Scopes: scopes, TokenID: token.Token.ID}
 	for id, tool := range map[string]string{"tank": "level", "lamp": "blink", "door": "open", "pump": "run"} {
 		m := &ferrule.Manifest{Model: id, Tools: []ferrule.Tool{{Name: tool, Effect: ferrule.Changes}}}
 		if id == "tank" {

@@ -22,7 +22,7 @@ const (
 
 // limit shortens values that are too long.
 func limit(e *ferrule.Entry) {
-	for _, word := range []*string{&e.Call, &e.Principal.Name, &e.Principal.User, &e.Principal.Devices, &e.Principal.Groups, &e.From, &e.Client.Name, &e.Client.Version, &e.Client.Protocol, &e.Device, &e.Tool, &e.Rule} {
+	for _, word := range []*string{&e.Call, &e.Principal.Name, &e.Principal.User, &e.Principal.Devices, &e.Principal.Groups, &e.Principal.TokenID, &e.From, &e.Client.Name, &e.Client.Version, &e.Client.Protocol, &e.Device, &e.Tool, &e.Rule} {
 		*word = truncate(*word, maxWord)
 	}
 	e.Principal.Role = ferrule.Role(truncate(string(e.Principal.Role), maxWord))
@@ -101,6 +101,9 @@ func appendEntry(b []byte, e *ferrule.Entry) []byte {
 	}
 	if e.Principal.Groups != "" {
 		b = appendField(b, "groups", e.Principal.Groups)
+	}
+	if e.Principal.TokenID != "" {
+		b = appendField(b, "token_id", e.Principal.TokenID)
 	}
 	b = append(b, '}')
 	if e.Via != "" {

@@ -254,7 +254,7 @@ func TestRecordLimits(t *testing.T) {
 	for _, args := range []string{`"` + strings.Repeat("x", 2<<20) + `"`, huge} {
 		j := open(t, dir, journal.DefaultConfig())
 		e := ferrule.Entry{
-			Call: huge, Phase: ferrule.Outcome, Principal: ferrule.Principal{Role: ferrule.Role(huge), Name: huge, Auth: ferrule.Auth(huge), User: huge, Devices: huge, Groups: huge}, From: huge,
+			Call: huge, Phase: ferrule.Outcome, Principal: ferrule.Principal{Role: ferrule.Role(huge), Name: huge, Auth: ferrule.Auth(huge), User: huge, Devices: huge, Groups: huge, TokenID: huge}, From: huge,
 			Device: huge, Tool: huge, Args: json.RawMessage(args), Message: huge,
 		}
 		if err := j.Append(e, true); err != nil {
@@ -469,7 +469,7 @@ func FuzzEntry(f *testing.F) {
 		}
 		want := ferrule.Entry{
 			Time: time.Unix(1e9, took&0xffff).UTC(), Call: text(call), Phase: ferrule.Outcome,
-			Principal: ferrule.Principal{Role: ferrule.Agent, Name: text(name), Auth: ferrule.Auth(text(code)), User: text(tool), Scopes: ferrule.LimitTo(ferrule.Scopes(len(text(name)) % 32)), Devices: text(name), Groups: text(tool)}, From: text(code), Client: ferrule.Client{Name: text(tool), Version: text(code), Protocol: text(name)},
+			Principal: ferrule.Principal{Role: ferrule.Agent, Name: text(name), Auth: ferrule.Auth(text(code)), User: text(tool), Scopes: ferrule.LimitTo(ferrule.Scopes(len(text(name)) % 32)), Devices: text(name), Groups: text(tool), TokenID: text(code)}, From: text(code), Client: ferrule.Client{Name: text(tool), Version: text(code), Protocol: text(name)},
 			Device: text(device), Kind: ferrule.Kind(text(call)), Verdict: ferrule.Ruling(text(name)), Rule: text(tool), Operation: ferrule.Operation(text(code)), Tool: text(tool),
 			Code: ferrule.Code(text(code)), Message: text(message), MayHaveRun: ran, Took: ferrule.Duration(took),
 		}

@@ -30,8 +30,10 @@ func (c *Catalog) ShowTo(visible func(who ferrule.Principal) ferrule.Visibility)
 	c.wakeRun()
 }
 
-// As returns the catalog as a caller sees it.
+// As returns the catalog as a caller sees it. Logins that permit the same see the same, so
+// they share lists.
 func (c *Catalog) As(who ferrule.Principal) View {
+	who.TokenID = ""
 	c.mu.RLock()
 	visible := c.visible
 	c.mu.RUnlock()

@@ -8,8 +8,10 @@ package identity
 
 import (
 	"context"
+	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"sync"
@@ -87,6 +89,17 @@ func NewTokens(tokens []Token) (*Tokens, error) {
 		all.known = append(all.known, known{hash, who, newValidity()})
 	}
 	return all, nil
+}
+
+// SetIDs gives each token an ID, which depends on its secret: a token with another secret is
+// another token, because another agent may have it. The key is secret, so an ID does not help
+// to guess a secret. It is called before the set is used.
+func (t *Tokens) SetIDs(key []byte) {
+	for i := range t.known {
+		mac := hmac.New(sha256.New, key)
+		mac.Write(t.known[i].hash[:])
+		t.known[i].who.TokenID = ferrule.ConfigTokenPrefix + hex.EncodeToString(mac.Sum(nil)[:8])
+	}
 }
 
 // Verify implements Verifier.

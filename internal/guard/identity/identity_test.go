@@ -83,6 +83,29 @@ func TestReplace(t *testing.T) {
 	}
 }
 
+// TestSetIDs: a token keeps its ID as long as its secret and the key are the same.
+func TestSetIDs(t *testing.T) {
+	id := func(key string, token identity.Token) string {
+		t.Helper()
+		set, err := identity.NewTokens([]identity.Token{token})
+		if err != nil {
+			t.Fatal(err)
+		}
+		set.SetIDs([]byte(key))
+		c, err := verify(set, token.Secret)
+		if err != nil || !c.Who.HasConfigToken() || c.Who.TokenID != set.Principals()[0].TokenID {
+			t.Errorf("got %+v, %v", c.Who, err)
+		}
+		return c.Who.TokenID
+	}
+	one := identity.Token{Name: "claude", Secret: "0123456789abcdef"}
+	limited, other := one, one
+	limited.Scopes, other.Secret = ferrule.LimitTo(ferrule.ScopeRead), "fedcba9876543210"
+	if first := id("key", one); id("key", one) != first || id("key", limited) != first || id("key", other) == first || id("another", one) == first {
+		t.Error("the ID does not depend on the secret and the key alone")
+	}
+}
+
 func TestInvalidTokens(t *testing.T) {
 	const secret = "0123456789abcdef"
 	for _, test := range []struct {

@@ -131,7 +131,7 @@ func newGrant(id string, stored storedGrant, foreign bool) *grant {
 func (g *grant) agent(scopes ferrule.Scopes) ferrule.Principal {
 	return ferrule.Principal{
 		Role: ferrule.Agent, Name: "oauth:" + g.Person + "/" + g.Label, Auth: ferrule.AuthOAuth, User: g.Person,
-		Scopes: scopes, Devices: cmp.Or(g.Device, g.Devices),
+		Scopes: scopes, Devices: cmp.Or(g.Device, g.Devices), TokenID: g.id,
 	}
 }
 
@@ -251,6 +251,10 @@ func (s *Server) unindex(g, next *grant) {
 	}
 	if next == nil {
 		g.end()
+		if len(s.gone) >= maxForeign {
+			clear(s.gone)
+		}
+		s.gone[g.id] = true
 	}
 }
 
@@ -396,7 +400,7 @@ func (s *Server) Grants() []ferrule.Token {
 		for _, g := range of {
 			who := g.agent(g.Scopes)
 			one := ferrule.Token{
-				Name: g.id, Scopes: g.Scopes.Names(), Devices: who.DevicePatterns(), Created: g.Created, Expires: g.Expires,
+				Name: g.id, ID: g.id, Scopes: g.Scopes.Names(), Devices: who.DevicePatterns(), Created: g.Created, Expires: g.Expires,
 				Login: &ferrule.TokenLogin{Person: g.Person, Client: g.Client, Agent: who.String(), Node: g.Node},
 			}
 			if u := g.use.Load(); u != nil {
@@ -407,6 +411,18 @@ func (s *Server) Grants() []ferrule.Token {
 	}
 	slices.SortFunc(all, func(a, b ferrule.Token) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name)) })
 	return all
+}
+
+// Ended reports whether a grant of this node or another one was revoked or has expired. Known
+// is false if this node has not seen the grant in this run. It has then ended, or is new on
+// another node; Ended is false until the grants of other nodes are known.
+func (s *Server) Ended(id string) (ended, known bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.grants[id] != nil || s.foreign[id] != nil {
+		return false, true
+	}
+	return s.gone[id] || s.synced, s.gone[id]
 }
 
 // Revoke ends a grant, on all nodes. By is who wants it.

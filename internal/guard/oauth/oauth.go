@@ -140,6 +140,8 @@ type Server struct {
 	refresh  map[hash]*grant   // current and recent refresh tokens
 	past     map[short]*grant  // refresh tokens that were replaced long ago
 	used     map[hash]*grant   // by the code that they were made from
+	gone     map[string]bool   // IDs of grants that have ended in this run
+	synced   bool              // the grants of other nodes are known
 	unheard  map[string]bool   // grants of an earlier run that other nodes may not know; guarded by changing
 
 	limits   map[*endpoint]*ratelimit.Keyed[netip.Prefix] // by host
@@ -177,6 +179,7 @@ func Open(p Parts) (*Server, error) {
 		fixed: make(map[string]*client), clients: make(map[string]*client), codes: make(map[hash]*code),
 		grants: make(map[string]*grant), foreign: make(map[string]*grant), access: make(map[hash]*access), ended: make(map[hash]*access),
 		refresh: make(map[hash]*grant), past: make(map[short]*grant), used: make(map[hash]*grant), unheard: make(map[string]bool),
+		gone: make(map[string]bool), synced: p.Shared == nil,
 		limits: make(map[*endpoint]*ratelimit.Keyed[netip.Prefix]), register: ratelimit.NewKeyed[struct{}](registerRate, 1),
 	}
 	for _, of := range []*endpoint{authorizeLimit, tokenLimit, registerLimit} {

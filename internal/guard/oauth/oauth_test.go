@@ -832,6 +832,44 @@ func TestRevoke(t *testing.T) {
 	}
 }
 
+// TestTokenID: a login that is refreshed stays the same one, also after a restart, and another
+// login of the same program by the same person is another one.
+func TestTokenID(t *testing.T) {
+	r := newTestServer(t, nil)
+	id := r.register(callback)
+	who := func(out reply) ferrule.Principal {
+		t.Helper()
+		c, err := r.verify(out.Access)
+		if err != nil || !strings.HasPrefix(c.Who.TokenID, GrantPrefix) {
+			t.Fatalf("got %+v, %v", c, err)
+		}
+		return c.Who
+	}
+	ended := func(id string) string {
+		ended, known := r.Ended(id)
+		return fmt.Sprint(ended, known)
+	}
+	out := r.login(id)
+	first := who(out)
+	out = r.token(refreshing(id, out.Refresh))
+	if who(out) != first || r.Grants()[0].ID != first.TokenID || ended(first.TokenID) != "false true" {
+		t.Errorf("a refresh makes %+v of %+v", who(out), first)
+	}
+	if r = r.restart(); who(out) != first || ended(first.TokenID) != "false true" {
+		t.Errorf("a restart makes %+v of %+v", who(out), first)
+	}
+	if err := r.Revoke(owner, first.TokenID); err != nil || ended(first.TokenID) != "true true" {
+		t.Errorf("not revoked: %v", err)
+	}
+	again := who(r.login(id))
+	if again.Name != first.Name || again.TokenID == first.TokenID || ended(first.TokenID) != "true true" || ended(again.TokenID) != "false true" {
+		t.Errorf("got %+v after %+v", again, first)
+	}
+	if r = r.restart(); ended(first.TokenID) != "true false" {
+		t.Errorf("a grant of an earlier run: ended and known are %s", ended(first.TokenID))
+	}
+}
+
 // TestConfidential checks programs that the owner registered.
 func TestConfidential(t *testing.T) {
 	r := newTestServer(t, nil)

@@ -37,6 +37,9 @@ func (s *Server) shareUnheard() {
 		}
 	}
 	clear(s.unheard)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.synced = true
 }
 
 // heard is called with the records of all nodes.

@@ -285,7 +285,7 @@ func (p *People) List() []ferrule.KnownPerson {
 	all := make(map[string]ferrule.KnownPerson)
 	for name, r := range p.known {
 		if r.Role != "" {
-			all[name] = ferrule.KnownPerson{Name: name, Role: r.Role, LastLogin: p.logins[name]}
+			all[name] = ferrule.KnownPerson{Name: name, LoginID: loginID(r.Version), Role: r.Role, LastLogin: p.logins[name]}
 		}
 	}
 	now := time.Now()
@@ -296,7 +296,7 @@ func (p *People) List() []ferrule.KnownPerson {
 		}
 		one, ok := all[s.who.Name]
 		if !ok {
-			one = ferrule.KnownPerson{Name: s.who.Name, Role: s.role}
+			one = ferrule.KnownPerson{Name: s.who.Name, LoginID: s.who.TokenID, Role: s.role}
 		}
 		one.Sessions++
 		if s.began.After(one.LastLogin) {

@@ -146,7 +146,7 @@ func (b *browser) send(path string, form url.Values) *http.Response {
 			if r.Method == http.MethodPost && !b.h.CSRF(r) {
 				w.WriteHeader(http.StatusForbidden)
 			}
-			fmt.Fprintf(w, "hello %s %s %s name=\"csrf\" value=\"%s\"", who, who.Auth, who.Groups, csrf)
+			fmt.Fprintf(w, "hello %s %s %s name=\"csrf\" value=\"%s\" id=%s", who, who.Auth, who.Groups, csrf, who.TokenID)
 		}
 	default:
 		b.h.ServeHTTP(w, r)
@@ -836,6 +836,57 @@ func TestNodes(t *testing.T) {
 	})
 	has(a, "ben viewer")
 	has(b, "ben viewer")
+}
+
+// TestLoginID: all logins of a person have one ID, also after a restart, until the person is
+// logged out, removed or has another role. Other nodes know.
+func TestLoginID(t *testing.T) {
+	cloud := &cloud{}
+	one, two := cloud.node(), cloud.node()
+	a, b := newHouse(t, func(h *house) { h.shared = one }), newHouse(t, func(h *house) { h.shared = two })
+	login := func() string {
+		t.Helper()
+		browser := a.browser()
+		status(t, browser.login(a.link("anna")), http.StatusSeeOther)
+		_, id, _ := strings.Cut(text(t, browser.send("/private", nil)), " id=")
+		if listed := a.List()[0].LoginID; id == "" || listed != id {
+			t.Errorf("the ID is %q, listed %q", id, listed)
+		}
+		return id
+	}
+	ended := func(id, want string) {
+		t.Helper()
+		for _, h := range []*house{a, b} {
+			wait.For(t, want, func() bool {
+				ended, known := h.Ended("anna", id)
+				return fmt.Sprint(ended, known) == want
+			})
+		}
+	}
+	a.add("anna", ferrule.RoleOperator)
+	first := login()
+	ended(first, "false true")
+	a.Close()
+	a.open()
+	if again := login(); again != first {
+		t.Errorf("another login has the ID %s, not %s", again, first)
+	}
+	for name, change := range map[string]func() error{
+		"logged out":   func() error { _, err := a.Logout(owner, "anna"); return err },
+		"another role": func() error { _, err := a.SetRole(owner, "anna", ferrule.RoleOwner); return err },
+		"removed":      func() error { _, err := a.Remove(owner, "anna"); a.add("anna", ferrule.RoleOperator); return err },
+	} {
+		if err := change(); err != nil {
+			t.Fatal(name, err)
+		}
+		ended(first, "true true")
+		if first = login(); first == "" {
+			t.Errorf("%s: no ID", name)
+		}
+		ended(first, "false true")
+	}
+	ended("zzzzzzzzzzz", "true false") // it may be new on another node
+	ended("not an ID", "true true")
 }
 
 // TestEndsGrants checks that what a person has permitted ends when the person is logged out or

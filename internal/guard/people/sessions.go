@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -45,11 +46,26 @@ func (p *People) ended(s *session, now time.Time) bool {
 	return elapsed(now, s.used) >= idleTime || elapsed(now, s.began) >= sessionTime || s.version != p.version(s.who.Name)
 }
 
+// loginID returns the ID of the logins of a person with a version of the record. They end
+// together, when the person is removed, is logged out or gets another role.
+func loginID(version int64) string { return strconv.FormatInt(version, 36) }
+
+// Ended reports whether logins of a person with an ID have ended. Known is false if this node
+// has no record that says so.
+func (p *People) Ended(name, id string) (ended, known bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	version, err := strconv.ParseInt(id, 36, 64)
+	now := p.version(name)
+	return err != nil || version != now, err != nil || version <= now
+}
+
 // begin begins a session. Its ID is always new: an ID that came with the request may be
 // known to somebody else. The session that the browser had ends.
 func (p *People) begin(w http.ResponseWriter, r *http.Request, who ferrule.Principal, role ferrule.PersonRole, version int64) {
 	id, old := rand.Text(), cookie(r, p.cookieName(r, sessionCookie))
 	now := time.Now()
+	who.TokenID = loginID(version)
 	p.mu.Lock()
 	delete(p.sessions, sha256.Sum256([]byte(old)))
 	if len(p.sessions) >= maxSessions {

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -129,8 +130,13 @@ func (r record) next() uint64 { return max(uint64(time.Now().UnixMicro()), r.Ver
 
 // who returns the caller that has the token.
 func (r record) who() ferrule.Principal {
-	return ferrule.Principal{Role: ferrule.Agent, Name: r.Name, Auth: ferrule.AuthToken, Scopes: r.Scopes, Devices: r.Devices}
+	return ferrule.Principal{Role: ferrule.Agent, Name: r.Name, Auth: ferrule.AuthToken, Scopes: r.Scopes, Devices: r.Devices, TokenID: r.id()}
 }
+
+// id returns the ID of the token. A revoked token and the next one of its name differ in it.
+func (r record) id() string { return tokenID(r.Created) }
+
+func tokenID(created time.Time) string { return strconv.FormatInt(created.UnixMicro(), 36) }
 
 // use is when a token was last used, and from where.
 type use struct {

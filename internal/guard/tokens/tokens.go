@@ -16,12 +16,14 @@ package tokens
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -55,6 +57,8 @@ const (
 const (
 	tokenKey = "token."
 	useKey   = "tokenuse."
+	// idKey is the key of the IDs of configured tokens. It is only in the file.
+	idKey = "config-id-key"
 )
 
 // Parts is what a Store works with.
@@ -83,6 +87,8 @@ type Store struct {
 	byName    map[string]*token
 	byHash    map[hash]*secret
 	published map[string]record // as the shared records have them
+
+	configIDKey []byte // guarded by changing
 }
 
 // token is what is known about one name.
@@ -135,6 +141,8 @@ func Open(p Parts) (*Store, error) {
 		name, isToken := strings.CutPrefix(key, tokenKey)
 		r, err := parse(name, all[key])
 		switch {
+		case key == idKey:
+			json.Unmarshal(all[key], &s.configIDKey) // another one is made if that fails
 		case !isToken:
 			s.hearUse(strings.TrimPrefix(key, useKey), all[key])
 		case err != nil:
@@ -151,6 +159,20 @@ func Open(p Parts) (*Store, error) {
 	}
 	s.prune(time.Now())
 	return s, nil
+}
+
+// ConfigIDKey returns the key for [identity.Tokens.SetIDs]. It is the same after a restart.
+func (s *Store) ConfigIDKey() []byte {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	if len(s.configIDKey) != sha256.Size {
+		s.configIDKey = make([]byte, sha256.Size)
+		rand.Read(s.configIDKey) // it never fails
+		if err := s.file.Put(idKey, s.configIDKey); err != nil {
+			s.parts.Log.Warn("the key for the IDs of tokens in auth.tokens is not saved; their approvals end with the next restart", "err", err)
+		}
+	}
+	return s.configIDKey
 }
 
 // Connect makes the tokens those of all nodes. It is called once, before the cluster runs.
@@ -498,10 +520,27 @@ func (s *Store) List() []ferrule.Token {
 	return all
 }
 
+// Ended reports whether the token with an ID was revoked; there may be another one of its
+// name. Known is false if this node has no record of the token. It may then be revoked and
+// forgotten, or be new on another node.
+func (s *Store) Ended(name, id string) (ended, known bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	t := s.byName[name]
+	if t == nil {
+		return true, false
+	}
+	if id == t.id() {
+		return t.Revoked, true
+	}
+	created, err := strconv.ParseInt(id, 36, 64)
+	return true, err != nil || created < t.Created.UnixMicro()
+}
+
 // describe returns a token without its secret. It is called with Store.mu held.
 func (t *token) describe(now time.Time) ferrule.Token {
 	d := ferrule.Token{
-		Name: t.Name, Scopes: t.Scopes.Names(), Devices: t.who().DevicePatterns(), Created: t.Created, Expires: t.Expires,
+		Name: t.Name, ID: t.id(), Scopes: t.Scopes.Names(), Devices: t.who().DevicePatterns(), Created: t.Created, Expires: t.Expires,
 		Expired: !t.Expires.IsZero() && !now.Before(t.Expires),
 	}
 	if now.Before(t.record.Overlap) {

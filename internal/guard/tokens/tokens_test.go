@@ -1,6 +1,7 @@
 package tokens_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -108,7 +110,7 @@ func TestStore(t *testing.T) {
 	other := s.add(tokens.New{Name: "codex", Scopes: ferrule.LimitTo(ferrule.ScopeMetrics)})
 	for range 2 {
 		c, err := s.use(secret, "10.0.0.1")
-		want := ferrule.Principal{Role: ferrule.Agent, Name: "claude", Auth: ferrule.AuthToken, Scopes: readChange, Devices: "kitchen-*,robot"}
+		want := ferrule.Principal{Role: ferrule.Agent, Name: "claude", Auth: ferrule.AuthToken, Scopes: readChange, Devices: "kitchen-*,robot", TokenID: s.List()[0].ID}
 		if err != nil || c.Who != want || c.Valid.Err() != nil || c.Device != "" {
 			t.Errorf("got %+v, %v", c, err)
 		}
@@ -148,6 +150,73 @@ func TestStore(t *testing.T) {
 	}
 	s.refuses(secret, identity.ErrUnknown)
 	s.accepts(again)
+}
+
+// TestTokenID: a token that is rotated stays the same on every node and after a restart, and
+// another one of the same name is another one.
+func TestTokenID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := &fakeShared{values: make(map[string][]byte)}
+		dir := t.TempDir()
+		a, b := open(t, filepath.Join(dir, "a"), shared), open(t, filepath.Join(dir, "b"), shared)
+		id := func(s *store, secret string) string {
+			t.Helper()
+			c, err := s.use(secret, "192.0.2.1")
+			if err != nil || c.Who.TokenID == "" {
+				t.Fatalf("got %+v, %v", c, err)
+			}
+			return c.Who.TokenID
+		}
+		ended := func(name, id, want string) {
+			t.Helper()
+			for _, s := range []*store{a, b} {
+				if ended, known := s.Ended(name, id); fmt.Sprint(ended, known) != want {
+					t.Errorf("%s %s: ended and known are %t %t, want %s", name, id, ended, known, want)
+				}
+			}
+		}
+		secret := a.add(tokens.New{Name: "claude", Scopes: readChange})
+		first := id(a, secret)
+		ended("claude", first, "false true")
+		time.Sleep(time.Hour)
+		c, err := b.Rotate(ada, "claude", time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range []*store{a, b, a.reopen()} {
+			if old, now := id(s, secret), id(s, c.Secret.Reveal()); old != first || now != first || s.List()[0].ID != first {
+				t.Errorf("rotating %s makes it %s, with the old secret %s", first, now, old)
+			}
+		}
+		a = open(t, filepath.Join(dir, "a"), shared)
+		if _, err := b.Revoke(ada, "claude"); err != nil {
+			t.Fatal(err)
+		}
+		ended("claude", first, "true true")
+		time.Sleep(time.Microsecond)
+		second := id(b, a.add(tokens.New{Name: "claude", Scopes: readChange}))
+		if second == first {
+			t.Error("both tokens have the same ID")
+		}
+		ended("claude", first, "true true")
+		ended("claude", second, "false true")
+		ended("claude", "not an ID", "true true")
+		ended("claude", strconv.FormatInt(time.Now().Add(time.Second).UnixMicro(), 36), "true false") // it may be new on another node
+		ended("codex", first, "true false")
+	})
+}
+
+// TestConfigIDKey: the key is the same after a restart, and is not shared.
+func TestConfigIDKey(t *testing.T) {
+	shared := &fakeShared{values: make(map[string][]byte)}
+	s := open(t, filepath.Join(t.TempDir(), "tokens"), shared)
+	key := s.ConfigIDKey()
+	if len(key) != 32 || !bytes.Equal(s.ConfigIDKey(), key) || !bytes.Equal(s.reopen().ConfigIDKey(), key) {
+		t.Error("the key changes")
+	}
+	if other := open(t, filepath.Join(t.TempDir(), "tokens"), shared); bytes.Equal(other.ConfigIDKey(), key) || len(shared.values) != 0 {
+		t.Errorf("the key is shared: %q", shared.values)
+	}
 }
 
 // TestRefusedIsNamed: it is known whose secret is refused, also after a restart, unless

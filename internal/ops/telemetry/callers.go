@@ -30,7 +30,7 @@ func (c *callers) add(who ferrule.Principal) {
 		return
 	}
 	who.User = "" // part of the name, if it is another user than the gateway's
-	who.Scopes, who.Devices, who.Groups = 0, "", ""
+	who.Scopes, who.Devices, who.Groups, who.TokenID = 0, "", "", ""
 	c.mu.RLock()
 	count := c.known[who]
 	c.mu.RUnlock()
