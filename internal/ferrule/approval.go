@@ -21,6 +21,8 @@ type Approval struct {
 	// Caller is who wants to call, as role:name, and Auth is how that is known.
 	Caller string `json:"caller"`
 	Auth   Auth   `json:"auth,omitempty"`
+	// TokenID tells the caller's token or login from others of the same name.
+	TokenID string `json:"token_id,omitempty"`
 	// User is the user of the operating system who runs the caller, and Program is what
 	// the calling program says that it is.
 	User    string `json:"user,omitempty"`

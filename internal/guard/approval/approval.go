@@ -5,7 +5,8 @@
 //	                       └── used, on disk ◀── Answer ◀─┘ a person
 //
 // An approval is for one caller, device, Kind, operation, tool, arguments and version of
-// the policy: the binding. It lets one call through, or, if a person says so, the same call
+// the policy: the binding. A caller is known by its token, so another token of the same name
+// is another caller. It lets one call through, or, if a person says so, the same call
 // for a time. Before a call goes on, the disk has that its approval is used, so a call that
 // was approved once runs at most once, whenever the gateway is killed.
 //
@@ -14,6 +15,8 @@
 //	   │                      │
 //	   ├─▶ denied             ├─▶ denied (revoked)
 //	   └─▶ expired            └─▶ expired
+//
+// Both also end when the policy changes, or the caller's token is revoked.
 //
 // Requests stay when their caller leaves or the gateway restarts. The same call of the same
 // caller then joins the request, or uses the approval that was given meanwhile.
@@ -151,6 +154,10 @@ type Parts struct {
 	Version func() string
 	// Decide is the policy, which is asked again after a wait; it may be nil.
 	Decide func(call *ferrule.Call) ferrule.Verdict
+	// Revoked returns why the caller of a request is not let in any more, for example because
+	// its token was revoked; empty if it is. Via is the node that vouches for the caller. It is
+	// called with the lock held, and must not call back. It may be nil.
+	Revoked func(who ferrule.Principal, via string) string
 	// Stopped says why a device may not be changed now, or returns ""; it may be nil.
 	Stopped func(dev *ferrule.Device) string
 	// Event is called when a request is made or has ended; it may be nil. It must not block.
@@ -187,6 +194,9 @@ const (
 func Open(parts Parts) (*Approvals, error) {
 	if parts.Version == nil {
 		parts.Version = func() string { return "" }
+	}
+	if parts.Revoked == nil {
+		parts.Revoked = func(ferrule.Principal, string) string { return "" }
 	}
 	if parts.Stopped == nil {
 		parts.Stopped = func(*ferrule.Device) string { return "" }
@@ -241,6 +251,7 @@ type request struct {
 	state   state
 	calls   int           // that wait
 	changed chan struct{} // closed when the request changes, and then replaced
+	why     string        // the reason of the state revoked
 	// notified reports whether this run has told the webhook, or will.
 	notified bool
 }
@@ -253,7 +264,8 @@ const (
 	denied  state = "denied"
 	expired state = "expired"
 	used    state = "used"
-	void    state = "void" // the policy changed
+	void    state = "void"    // the policy changed
+	revoked state = "revoked" // the caller's token was
 )
 
 func (a *Approvals) add(r Record) *request {
@@ -262,11 +274,17 @@ func (a *Approvals) add(r Record) *request {
 		q.state = allowed
 	}
 	a.byID[q.ID], a.byKey[q.key] = q, q
+	a.Recheck()
+	return q
+}
+
+// Recheck makes Run end soon what has to end, for example because a token was revoked. It does
+// not block.
+func (a *Approvals) Recheck() {
 	select {
 	case a.wake <- struct{}{}:
 	default:
 	}
-	return q
 }
 
 // over reports whether a time has passed, by the clock that shows more: the monotonic
@@ -289,15 +307,19 @@ func (a *Approvals) sweepAll() time.Duration {
 	return max(next, time.Millisecond)
 }
 
-// sweep ends a request or an approval whose time is over, or that belongs to another
-// version of the policy. It reports whether r is still waiting or allowed, and is called
-// with mu held.
+// sweep ends a request or an approval whose time is over, that belongs to another version
+// of the policy, or whose caller's token was revoked. It reports whether r is still waiting
+// or allowed, and is called with mu held.
 func (a *Approvals) sweep(r *request, now time.Time, version string) bool {
-	switch {
-	case r.state != waiting && r.state != allowed:
+	if r.state != waiting && r.state != allowed {
 		return false
+	}
+	switch why := a.parts.Revoked(r.Principal, r.Via); {
 	case r.Policy != version:
 		a.end(r, void, "ended: the policy changed")
+	case why != "":
+		r.why = why
+		a.end(r, revoked, "ended: "+why)
 	case over(now, r.Expires) && r.state == allowed:
 		// model: approve_expire
 		a.end(r, expired, "expired: the approval by "+r.By+" ended")
@@ -430,7 +452,7 @@ func (a *Approvals) Waiting() (n int) {
 func (a *Approvals) view(r *request) ferrule.Approval {
 	v := ferrule.Approval{
 		ID: a.fullID(r.ID), Node: a.parts.Node, State: ferrule.ApprovalState(r.state), Caller: ferrule.Clean(r.Principal.String(), ferrule.MaxWord),
-		Auth: r.Principal.Auth, User: ferrule.Clean(r.Principal.User, ferrule.MaxWord), Program: strings.TrimSpace(r.Client.Name + " " + r.Client.Version),
+		Auth: r.Principal.Auth, TokenID: r.Principal.TokenID, User: ferrule.Clean(r.Principal.User, ferrule.MaxWord), Program: strings.TrimSpace(r.Client.Name + " " + r.Client.Version),
 		Via: r.Via, Calls: r.calls, Device: r.Device, Model: r.Model, Kind: r.Kind, Labels: r.Labels, Operation: r.Operation, Tool: r.Tool,
 		Args: r.Args, Effect: r.Effect, DeviceText: r.Text, Now: a.deviceNow(r), Reason: r.Reason, Rule: r.Rule,
 		Created: r.Created.Round(0), Expires: r.Expires.Round(0), By: r.By, Standing: r.Standing,
@@ -544,10 +566,7 @@ func (a *Approvals) answer(r *request, by string, answer Answer) (ferrule.Approv
 	r.By, r.Standing, r.Expires, r.Link, r.state = next.By, next.Standing, next.Expires, next.Link, allowed
 	r.alert()
 	a.tell(r, message)
-	select {
-	case a.wake <- struct{}{}:
-	default:
-	}
+	a.Recheck()
 	return a.view(r), nil
 }
 
@@ -567,6 +586,9 @@ func (a *Approvals) tooLate(r *request) error {
 	case void:
 		return ferrule.Errorf(ferrule.Denied, "%s has ended, because the policy changed; your answer changed nothing", id).
 			WithHint("the caller has to call again")
+	case revoked:
+		return ferrule.Errorf(ferrule.Denied, "%s has ended: %s; your answer changed nothing", id, r.why).
+			WithHint("the caller has to call again, with a token or login that is accepted")
 	}
 	return ferrule.Errorf(ferrule.Denied, "%s has expired; your answer changed nothing", id).WithHint("the caller has to call again")
 }

@@ -42,6 +42,7 @@ type world struct {
 	version string
 	verdict ferrule.Ruling
 	stopped string // why changes are; empty if they are not
+	revoked string // why robby's token is not accepted; empty if it is
 	ran     []string
 	journal []ferrule.Entry
 	events  []ferrule.Event
@@ -70,7 +71,15 @@ func (w *world) open() {
 	a, err := approval.Open(approval.Parts{
 		Config: w.cfg, Dir: w.dir, Node: w.node, Journal: w, Devices: w, Log: slog.New(slog.DiscardHandler),
 		Version: w.policyVersion, Page: func() string { return w.page },
-		Decide:  w.decide,
+		Decide: w.decide,
+		Revoked: func(who ferrule.Principal, _ string) string {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if who.TokenID != robby.TokenID {
+				return ""
+			}
+			return w.revoked
+		},
 		Stopped: func(*ferrule.Device) string { w.mu.Lock(); defer w.mu.Unlock(); return w.stopped },
 		Event:   func(e ferrule.Event) { w.mu.Lock(); defer w.mu.Unlock(); w.events = append(w.events, e) },
 	})
@@ -249,6 +258,7 @@ func TestBinding(t *testing.T) {
 		"other principal":  func(_ *world, c *ferrule.Call) { c.Principal.Name = "bobby" },
 		"other role":       func(_ *world, c *ferrule.Call) { c.Principal.Role = ferrule.Person },
 		"other way in":     func(_ *world, c *ferrule.Call) { c.Principal.Auth = ferrule.AuthLoopback },
+		"other token":      func(_ *world, c *ferrule.Call) { c.Principal.TokenID = "another" },
 		"other user":       func(_ *world, c *ferrule.Call) { c.Principal.User = "mallory" },
 		"other node":       func(_ *world, c *ferrule.Call) { c.Via = "kitchen" },
 		"other device":     func(_ *world, c *ferrule.Call) { c.Device = "stove" },
@@ -430,6 +440,83 @@ func TestWhoMayAnswer(t *testing.T) {
 		if _, err := w.approvals.Answer(ben, "zzzzz", approval.Answer{}); ferrule.AsError(err).Code != ferrule.NotFound {
 			t.Error(err)
 		}
+	})
+}
+
+// TestRevoked: when the token of a caller is revoked, its requests and approvals end, also if
+// that happened while the gateway was off, and people are told why. The approval stays ended
+// when a caller with the same name comes.
+func TestRevoked(t *testing.T) {
+	const why = "the token of agent:robby was revoked"
+	for name, test := range map[string]struct{ allowed, restart bool }{
+		"waiting": {false, false}, "allowed": {true, false}, "waiting, restarted": {false, true}, "allowed, restarted": {true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				ctx, cancel := context.WithCancel(t.Context())
+				left := w.call(ctx, burn(robby, `{}`))
+				synctest.Wait()
+				id := w.only()
+				cancel()
+				<-left
+				if test.allowed {
+					w.answer(anna, id, approval.Answer{Allow: true, For: time.Hour})
+				}
+				w.mu.Lock()
+				w.revoked = why
+				w.mu.Unlock()
+				if test.restart {
+					w.approvals.Close()
+					w.open()
+				}
+				_, err := w.approvals.Answer(anna, id, approval.Answer{Allow: true})
+				isDenied(t, err, id+" has ended: "+why+"; your answer changed nothing")
+				if steps := w.steps(); steps[len(steps)-1] != "ended: "+why || len(w.approvals.List()) != 0 {
+					t.Errorf("journal %q, requests %+v", steps, w.approvals.List())
+				}
+				w.mu.Lock()
+				w.revoked = ""
+				w.mu.Unlock()
+				w.approvals.Close()
+				w.open()
+				isDenied(t, <-w.call(t.Context(), burn(robby, `{}`)), "nobody approved it within 5m0s")
+				if w.runs() != nil {
+					t.Errorf("ran %q", w.runs())
+				}
+			})
+		})
+	}
+}
+
+// TestRevokedWhileWaiting: a call that waits ends when the token of its caller is revoked.
+func TestRevokedWhileWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		running := make(chan error, 1)
+		go func() { running <- w.approvals.Run(ctx) }()
+		mallory := robby
+		mallory.TokenID = "another"
+		mine, other := w.call(t.Context(), burn(robby, `{}`)), w.call(t.Context(), burn(mallory, `{}`))
+		synctest.Wait()
+		w.mu.Lock()
+		w.revoked = "the token of agent:robby was revoked"
+		w.mu.Unlock()
+		w.approvals.Recheck()
+		synctest.Wait()
+		select {
+		case err := <-mine:
+			isDenied(t, err, "burn of oven cannot be approved any more: the token of agent:robby was revoked")
+		default:
+			t.Error("the call still waits")
+		}
+		w.answer(anna, w.only(), approval.Answer{Allow: true})
+		if err := <-other; err != nil {
+			t.Error(err)
+		}
+		cancel()
+		<-running
 	})
 }
 

@@ -153,6 +153,9 @@ func (w *waiter) ended(r *request, now time.Time) error {
 	case r.state == denied:
 		return ferrule.Errorf(ferrule.Denied, "%s of %s was denied by %s", w.call.Tool, w.call.Device, r.By).
 			WithHint("do not call again unless that person wants it")
+	case r.state == revoked:
+		return ferrule.Errorf(ferrule.Denied, "%s of %s cannot be approved any more: %s", w.call.Tool, w.call.Device, r.why).
+			WithHint("call again with a token or login that is accepted")
 	}
 	return w.unanswered()
 }
