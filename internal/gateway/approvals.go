@@ -33,10 +33,41 @@ func (g *Gateway) openApprovals() error {
 			}
 			return g.Policy.Decide(call)
 		},
+		Revoked: g.revoked,
 		Stopped: func(dev *ferrule.Device) string { return g.Stop.Stopped().For(dev) },
 		Event:   g.Cluster.AddDeviceEvent, Page: g.approvalsURL, Log: g.parts.Log,
 	})
 	return err
+}
+
+// revoked returns why the token or login of a caller is not accepted any more; empty if it
+// is, or if only the node that vouches for the caller knows. A token that has expired can be
+// rotated, so it is not revoked.
+func (g *Gateway) revoked(who ferrule.Principal, via string) string {
+	var ended, known bool
+	what := "login"
+	switch {
+	case who.Auth != ferrule.AuthToken && who.Auth != ferrule.AuthOAuth && who.Auth != ferrule.AuthLogin:
+		return ""
+	case who.TokenID == "": // stored by an older version, or from a node that runs one
+		return "it is not known which token or login of " + ferrule.Clean(who.String(), ferrule.MaxWord) + " it belongs to"
+	case who.Auth == ferrule.AuthLogin:
+		ended, known = g.People.Ended(who.Name, who.TokenID)
+	case who.Auth == ferrule.AuthOAuth && g.OAuth != nil:
+		ended, known = g.OAuth.Ended(who.TokenID)
+	case who.Auth == ferrule.AuthOAuth:
+		ended = true
+	case who.HasConfigToken():
+		what = "token"
+		ended = !slices.ContainsFunc(g.tokens.Principals(), func(p ferrule.Principal) bool { return p.Name == who.Name && p.TokenID == who.TokenID })
+	default:
+		what = "token"
+		ended, known = g.Tokens.Ended(who.Name, who.TokenID)
+	}
+	if ended && (known || via == "") { // a node may not know yet what is new on another one
+		return "the " + what + " of " + ferrule.Clean(who.String(), ferrule.MaxWord) + " was revoked"
+	}
+	return ""
 }
 
 // approvals are the requests of all nodes.
@@ -102,7 +133,7 @@ func listedBy(node string, listed []ferrule.Approval) (all []ferrule.Approval) {
 
 // bounded returns a request of another node whose texts are safe to show.
 func bounded(a ferrule.Approval) ferrule.Approval {
-	for _, text := range []*string{&a.ID, &a.Node, &a.Caller, &a.User, &a.Program, &a.Via, &a.Device, &a.Model, &a.Tool, &a.Now, &a.Reason, &a.Rule, &a.By, &a.DeviceText} {
+	for _, text := range []*string{&a.ID, &a.Node, &a.Caller, &a.TokenID, &a.User, &a.Program, &a.Via, &a.Device, &a.Model, &a.Tool, &a.Now, &a.Reason, &a.Rule, &a.By, &a.DeviceText} {
 		*text = ferrule.Clean(*text, ferrule.MaxText)
 	}
 	return a

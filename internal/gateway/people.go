@@ -27,6 +27,7 @@ func (g *Gateway) openPeople() (err error) {
 		File: filepath.Join(g.parts.Data, peopleFile), Shared: g.shared(), Origin: g.origin, URL: g.loginURL,
 		Issuers: g.loginIssuers, Record: g.recordAccess, Frame: console.Plain, Log: g.parts.Log,
 		Changed: func(name string, elsewhere bool) int {
+			defer g.Approvals.Recheck()
 			if g.OAuth == nil {
 				return 0
 			}

@@ -177,6 +177,7 @@ func (g *Gateway) replaceCallers(hosts []string, tokens *identity.Tokens, done *
 		done.Applied = append(done.Applied, "agents.hosts: "+strings.Join(hosts, ", "))
 	}
 	added, replaced, removed := g.tokens.Replace(tokens)
+	g.Approvals.Recheck()
 	g.Agents.SetHosts(hosts)
 	for _, change := range []struct {
 		text  string

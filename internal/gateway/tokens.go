@@ -131,6 +131,7 @@ func (m managed) Rotate(by ferrule.Principal, in builtin.RotateTokenInput) (buil
 
 // Revoke implements builtin.Tokens.
 func (m managed) Revoke(by ferrule.Principal, in builtin.RevokeTokenInput) (builtin.TokenOutput, error) {
+	defer m.Approvals.Recheck()
 	if !strings.HasPrefix(in.Name, oauth.GrantPrefix) {
 		out, err := m.output(m.Tokens.Revoke(by, in.Name))
 		if err == nil && m.tokens.Has(in.Name) {

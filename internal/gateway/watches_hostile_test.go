@@ -10,7 +10,6 @@ import (
 	"github.com/ferrulehq/ferrule/internal/agent/builtin"
 	"github.com/ferrulehq/ferrule/internal/condition"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
-	"github.com/ferrulehq/ferrule/internal/guard/approval"
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 	"github.com/ferrulehq/ferrule/internal/watch"
 )
@@ -32,13 +31,11 @@ func TestRevokedWhileWaiting(t *testing.T) {
 					failed <- err
 				}()
 			}
-			wait.For(t, "a request", func() bool { return len(p.Approvals.List()) == 1 })
+			id := p.waits()
 			if _, err := p.Tokens.Revoke(owner, "claude"); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := p.Approvals.Answer(owner, p.Approvals.List()[0].ID, approval.Answer{Allow: true}); err != nil {
-				t.Fatal(err)
-			}
+			p.approveRevoked(id)
 			if by == "watch" {
 				wait.For(t, "the outcome of the watch", func() bool {
 					all := p.Watches.List(owner)

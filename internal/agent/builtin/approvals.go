@@ -91,8 +91,8 @@ func ApprovalStatus(approvals Approvals, console func() string) Tool {
 		own := ListApprovalsOutput{Silent: silent}
 		caller := ferrule.Clean(call.Principal.String(), ferrule.MaxWord)
 		for _, a := range all {
-			if a.Caller == caller && a.Auth == call.Principal.Auth {
-				a.Rule, a.User = "", "" // for people
+			if a.Caller == caller && a.Auth == call.Principal.Auth && a.TokenID == call.Principal.TokenID {
+				a.Rule, a.User, a.TokenID = "", "", "" // for people
 				out.Approvals = append(out.Approvals, OwnApproval{a, string(ferrule.EscapeHidden(a.Args))})
 				own.Approvals = append(own.Approvals, a)
 			}

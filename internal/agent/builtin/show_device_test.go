@@ -83,12 +83,14 @@ func (w waitingCalls) Answer(ferrule.Principal, builtin.AnswerApprovalInput) (fe
 // TestApprovalStatus checks that callers see their own requests only, with exact arguments.
 func TestApprovalStatus(t *testing.T) {
 	request := func(id, caller string, auth ferrule.Auth) ferrule.Approval {
-		return ferrule.Approval{ID: id, State: ferrule.ApprovalWaiting, Caller: caller, Auth: auth, Device: "door", Tool: "unlock", Args: json.RawMessage(`{"n":12345678901234567890}`), Rule: "house.cedar:12", Expires: time.Now().Add(time.Minute)}
+		return ferrule.Approval{ID: id, State: ferrule.ApprovalWaiting, Caller: caller, Auth: auth, TokenID: "1", Device: "door", Tool: "unlock", Args: json.RawMessage(`{"n":12345678901234567890}`), Rule: "house.cedar:12", Expires: time.Now().Add(time.Minute)}
 	}
+	before := request("other", "agent:x", ferrule.AuthToken)
+	before.TokenID = "0" // a token of the same name that was revoked
 	set := newSet(t, builtin.ApprovalStatus(waitingCalls{
-		request("own", "agent:x", ferrule.AuthToken), request("other", "agent:y", ferrule.AuthToken), request("pretender", "agent:x", ferrule.AuthLoopback),
+		request("own", "agent:x", ferrule.AuthToken), request("other", "agent:y", ferrule.AuthToken), request("pretender", "agent:x", ferrule.AuthLoopback), before,
 	}, func() string { return "http://here/approvals" }))
-	result, err := set.Handle(t.Context(), &ferrule.Call{Principal: ferrule.Principal{Role: ferrule.Agent, Name: "x", Auth: ferrule.AuthToken}, Tool: builtin.ApprovalStatusTool, Args: json.RawMessage(`{}`)})
+	result, err := set.Handle(t.Context(), &ferrule.Call{Principal: ferrule.Principal{Role: ferrule.Agent, Name: "x", Auth: ferrule.AuthToken, TokenID: "1"}, Tool: builtin.ApprovalStatusTool, Args: json.RawMessage(`{}`)})
 	if err != nil {
 		t.Fatal(err)
 	}
