@@ -196,9 +196,11 @@ func (t *Tasks) get(ctx context.Context, who ferrule.Principal, id string) (*fer
 }
 
 // owns reports whether a task belongs to a caller. What its credential permits may have
-// changed since.
+// changed since. Another token of the same name is another caller. A program that logs in
+// again is the same one: it does so to ask for more scopes.
 func owns(who ferrule.Principal, t *ferrule.Task) bool {
-	return who.Role == t.Owner.Role && who.Name == t.Owner.Name && who.Auth == t.Owner.Auth && who.User == t.Owner.User
+	return who.Role == t.Owner.Role && who.Name == t.Owner.Name && who.Auth == t.Owner.Auth && who.User == t.Owner.User &&
+		(who.TokenID == t.Owner.TokenID || who.Auth == ferrule.AuthOAuth || who.HasConfigToken() && t.Owner.HasConfigToken())
 }
 
 // Answer answers open questions of a task. Answers to other questions are ignored.

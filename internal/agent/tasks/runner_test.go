@@ -81,6 +81,19 @@ func TestOwner(t *testing.T) {
 		if _, err := here.Get(t.Context(), self, r.Task().ID); err != nil {
 			t.Errorf("the owner with another credential: %v", err)
 		}
+		self.TokenID = ferrule.ConfigTokenPrefix + "1"
+		if _, err := here.Get(t.Context(), self, r.Task().ID); err != ErrUnknown {
+			t.Errorf("a configured token of the same name: %v", err)
+		}
+		self.TokenID = "another"
+		if _, err := here.Get(t.Context(), self, r.Task().ID); err != ErrUnknown {
+			t.Errorf("another token of the same name: %v", err)
+		}
+		configured, elsewhere := alice, alice
+		configured.TokenID, elsewhere.TokenID = ferrule.ConfigTokenPrefix+"1", ferrule.ConfigTokenPrefix+"2"
+		if !owns(elsewhere, &ferrule.Task{Owner: configured}) {
+			t.Error("a configured token does not own its task on another node")
+		}
 	})
 }
 
