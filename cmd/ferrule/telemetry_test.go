@@ -78,7 +78,7 @@ func TestMetrics(t *testing.T) {
 	}
 	slow := make(chan error, 1)
 	go func() {
-		_, err := g.call("robot", "sweep", `{"milliseconds":500}`, 0)
+		_, err := g.call("robot", "sweep", `{"milliseconds":3000}`, 0)
 		slow <- err
 	}()
 	wait.For(t, "the board is at a call", func() bool { return g.metric(`ferrule_lanes_busy`) == 1 })
@@ -101,7 +101,7 @@ func TestMetrics(t *testing.T) {
 		`ferrule_call_duration_seconds_count{role="agent"}`:                    6,
 		`ferrule_device_duration_seconds_count{role="agent"}`:                  3,
 		`ferrule_lane_wait_seconds_count{role="agent"}`:                        3,
-		`ferrule_device_duration_seconds_bucket{role="agent",le="0.25"}`:       2,
+		`ferrule_device_duration_seconds_bucket{role="agent",le="2.5"}`:        2,
 		`ferrule_cache_lookups_total{result="hit"}`:                            2,
 		`ferrule_cache_lookups_total{result="miss"}`:                           1,
 		`ferrule_cache_entries`:                                                0,

@@ -179,8 +179,12 @@ func (e *Error) EndsJob() *Error {
 
 // AsError returns the Error in err's chain. An error without one is a fault of
 // the gateway: AsError returns it as Internal and Sent, because it is unknown
-// whether the call was sent.
+// whether the call was sent. For nil, the Error has no code: what expects one
+// fails, and does not panic.
 func AsError(err error) *Error {
+	if err == nil {
+		return &Error{}
+	}
 	var e *Error
 	if errors.As(err, &e) {
 		return e
