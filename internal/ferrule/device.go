@@ -47,6 +47,9 @@ type Device struct {
 	// device. A restart resets its outputs.
 	Restarted time.Time `json:"restarted,omitzero"`
 	Trust     Trust     `json:"trust"`
+	// Sensor reports that nobody has adopted the device: it is adopted only as long as all
+	// of its tools read.
+	Sensor bool `json:"sensor,omitempty"`
 	// Trusted is where a device was last trusted, and as which Kind. It is set only if an
 	// unverified announcement says where the device is.
 	Trusted *Contact `json:"trusted,omitempty"`

@@ -36,6 +36,9 @@ func (c *supervisor) admit(ctx context.Context, s transport.Sighting) (protocol.
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return nil, err // the peer is another instance now, or gone
+	}
 	if c.link.Info().Restarts {
 		dev.Restarted = dev.Since
 	}
@@ -59,7 +62,7 @@ func summary(dev *ferrule.Device, tools int) string {
 // isStranger reports whether the owner has not accepted the peer, as far as is known
 // before it is greeted.
 func (c *supervisor) isStranger(s transport.Sighting) bool {
-	return !s.Adopted && c.slot.device.Load().Trust == ferrule.TrustPending
+	return !s.Adopted && !s.Sensor && c.slot.device.Load().Trust == ferrule.TrustPending
 }
 
 // enterGreeting waits until a peer may be greeted. Strangers wait for each other, and
@@ -122,7 +125,7 @@ func (c *supervisor) describe(ctx context.Context, s transport.Sighting, name st
 		return nil, nil, err
 	}
 	dev := &ferrule.Device{
-		Address: s.Address, Local: s.Local, Hub: s.Hub, Transport: s.Transport, Protocol: name,
+		Address: s.Address, Local: s.Local, Hub: s.Hub, Transport: s.Transport, Protocol: name, Sensor: s.Sensor,
 		Kind: kind, Model: manifest.Model, Version: manifest.Version,
 		State: ferrule.StateOnline, Since: time.Now(), Notes: manifest.Notes,
 	}

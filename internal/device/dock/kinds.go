@@ -158,10 +158,10 @@ func decidedKind(dev *ferrule.Device) ferrule.Kind {
 
 // adoptKnown adopts a device that is being admitted, if its owner adopted its Kind.
 func (r *registry) adoptKnown(dev *ferrule.Device) {
-	if dev.Trust != ferrule.TrustPending || !r.store.decided(dev.Hub, "", dev.Kind) {
+	if dev.Trust != ferrule.TrustPending && !dev.Sensor || !r.store.decided(dev.Hub, "", dev.Kind) {
 		return
 	}
-	dev.Trust = ferrule.TrustAdopted
+	dev.Trust, dev.Sensor = ferrule.TrustAdopted, false
 	r.log.Info("device adopted, because its owner adopted its Kind "+dev.Kind.Short()+" on "+dev.Hub, "device", dev.ID)
 }
 
@@ -208,6 +208,6 @@ func (r *registry) acceptDecided(dev *ferrule.Device, c *comparison) bool {
 		return false
 	}
 	r.log.Info(fmt.Sprintf("changes accepted, because they were accepted for another device on %s: %s, before %s", dev.Hub, c.offered.Short(), c.reference.Short()), "device", dev.ID)
-	dev.Accepted, dev.AcceptedAt = c.offered, time.Now()
+	dev.Accepted, dev.AcceptedAt, dev.Sensor = c.offered, time.Now(), false
 	return true
 }

@@ -48,7 +48,7 @@ func (r *registry) replaceOverlays(replace func()) (changed []string) {
 			continue
 		}
 		r.effective[k.dev.ID] = effective
-		dev := *k.dev
+		dev := *r.keepSensor(k.dev)
 		dev.Notes = slices.Concat(slices.DeleteFunc(slices.Clone(dev.Notes), func(note string) bool { return slices.Contains(k.notes, note) }), notes)
 		if k.at != nil {
 			r.publish(k.at, &dev)

@@ -299,6 +299,7 @@ func (d *Dock) Accept(id string, kind ferrule.Kind) (accepted *ferrule.Device, o
 func (r *registry) acceptOffer(dev *ferrule.Device, m *ferrule.Manifest, store func(*ferrule.Device) error) (*ferrule.Device, error) {
 	accepted := *dev
 	accepted.Kind, accepted.Accepted, accepted.Offered, accepted.Waiting = dev.Offered, dev.Offered, "", 0
+	accepted.Sensor = false // a person has decided
 	accepted.AcceptedAt, accepted.Model, accepted.Version, accepted.Notes = time.Now(), m.Model, m.Version, m.Notes
 	accepted.Changed, accepted.Previous = accepted.AcceptedAt, dev.Kind
 	if err := store(&accepted); err != nil {

@@ -76,6 +76,7 @@ func newRegistry(p Parts, absent ferrule.Handler) *registry {
 		}
 		if m != nil {
 			r.effective[dev.ID] = r.overlays.Apply(dev.Protocol, dev.Kind, dev.ID, m)
+			dev = r.keepSensor(dev)
 		}
 		r.publishAbsent(dev)
 	}
@@ -164,7 +165,8 @@ func (r *registry) updateSighting(at *slot, s *transport.Sighting) (displaced st
 		r.publish(at, dev)
 		r.storeDevice(dev)
 	}
-	if was.Name == s.Name && was.Adopted == s.Adopted && (s.Name == "" || r.ownerNames[s.Name] == s.Address) {
+	nowSensor := s.Sensor && !was.Sensor && at.device.Load().Trust == ferrule.TrustPending
+	if was.Name == s.Name && was.Adopted == s.Adopted && !nowSensor && (s.Name == "" || r.ownerNames[s.Name] == s.Address) {
 		return "", false
 	}
 	if was.Name != s.Name && r.ownerNames[was.Name] == s.Address {
@@ -211,9 +213,10 @@ func (r *registry) publishExpected(at *slot) {
 		id = r.newID(s, "")
 	}
 	dev := &ferrule.Device{
-		ID: id, Address: s.Address, Local: s.Local, Hub: s.Hub, Transport: s.Transport, Trust: trustOf(s, nil, nil),
+		ID: id, Address: s.Address, Local: s.Local, Hub: s.Hub, Transport: s.Transport,
 		State: ferrule.StateOffline, Since: time.Now(), Reason: "connecting",
 	}
+	dev.Trust, dev.Sensor = trustOf(s, s.Sensor, nil, nil)
 	dev.SetClaims(s.Title, s.Claims)
 	r.publish(at, dev)
 }
@@ -256,7 +259,8 @@ func (r *registry) isStored(dev *ferrule.Device) bool {
 }
 
 // admit gives a greeted device its ID and trust, decides what of it is in use, notes what
-// has changed, and publishes it. C is the result of prepare.
+// has changed, and publishes it. Dev.Sensor says whether the peer was judged to be a sensor
+// when it was opened. C is the result of prepare.
 func (r *registry) admit(at *slot, dev *ferrule.Device, manifest *ferrule.Manifest, c *comparison) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -268,10 +272,10 @@ func (r *registry) admit(at *slot, dev *ferrule.Device, manifest *ferrule.Manife
 	dev.ID = r.chooseID(s, dev.Model, kept)
 	dev.SetClaims(s.Title, s.Claims)
 	before := r.lastKnown(dev.ID, s, kept)
-	dev.Trust = trustOf(s, before, kept)
+	dev.Trust, dev.Sensor = trustOf(s, s.Sensor && dev.Sensor, before, kept)
 	r.checkEndpoint(s, dev, before, kept)
 	r.adoptKnown(dev)
-	manifest, stored := r.pin(s, dev, manifest, kept, before, c)
+	manifest, stored := r.pinSensor(s, dev, manifest, kept, before, c)
 	if before != nil && before.Kind != "" {
 		r.compare(dev, manifest, before)
 		dev.Labels = before.Labels
@@ -346,7 +350,7 @@ func (r *registry) adopt(id string) (address string, reconnect bool, err error) 
 	if dev.Trust == ferrule.TrustPending && dev.Kind != "" {
 		dev.Accepted, dev.AcceptedAt = dev.Kind, time.Now() // what the owner sees now
 	}
-	dev.Trust = ferrule.TrustAdopted
+	dev.Trust, dev.Sensor = ferrule.TrustAdopted, false
 	trustEndpoint(&dev, at)
 	if reconnect = dev.State == ferrule.StateOnline && r.manifestOf(&dev) == nil; reconnect {
 		dev.State, dev.Since, dev.Reason = ferrule.StateOffline, time.Now(), "reconnecting to read its tools"
@@ -482,20 +486,23 @@ func (r *registry) logNotStored(dev *ferrule.Device, err error) {
 }
 
 // trustOf returns the trust of a device: adopted if it is configured, else the
-// previous trust. Before is its latest record, and kept is that of this node. Another
-// node's record adopts nothing unless a node of this tenant wrote it.
-func trustOf(s *transport.Sighting, before, kept *ferrule.Device) ferrule.Trust {
+// previous trust, else adopted as a sensor if it was judged to be one. Before is its latest
+// record, and kept is that of this node. Another node's record adopts nothing unless a node
+// of this tenant wrote it.
+func trustOf(s *transport.Sighting, judged bool, before, kept *ferrule.Device) (trust ferrule.Trust, sensor bool) {
 	switch {
 	case s.Announced != nil && before != nil && before.Trusted != nil:
-		return before.Trust // it may wait for its owner, see checkEndpoint
+		return before.Trust, before.Sensor // it may wait for its owner, see checkEndpoint
 	case s.Adopted:
-		return ferrule.TrustAdopted
+		return ferrule.TrustAdopted, false
 	case before != nil && before != kept && before.Trust == ferrule.TrustAdopted && !before.Vouched:
-		return trustOf(s, kept, kept)
-	case before != nil:
-		return before.Trust
+		return trustOf(s, judged, kept, kept)
+	case before != nil && before.Trust == ferrule.TrustAdopted:
+		return before.Trust, before.Sensor
+	case judged:
+		return ferrule.TrustAdopted, true
 	}
-	return ferrule.TrustPending
+	return ferrule.TrustPending, false
 }
 
 // compare records what has changed since the device was last seen.

@@ -109,12 +109,12 @@ func (r *registry) lastKnown(id string, s *transport.Sighting, kept *ferrule.Dev
 func (r *registry) inherit(at *slot) {
 	dev := at.device.Load()
 	last := r.lastKnown(dev.ID, at.sighting, dev)
-	trusted := trustOf(at.sighting, last, dev)
-	if last == dev || trusted == dev.Trust && maps.Equal(last.Labels, dev.Labels) {
+	trust, sensor := trustOf(at.sighting, at.sighting.Sensor, last, dev)
+	if last == dev || trust == dev.Trust && sensor == dev.Sensor && maps.Equal(last.Labels, dev.Labels) {
 		return
 	}
 	updated := *dev
-	updated.Trust, updated.Labels = trusted, last.Labels
+	updated.Trust, updated.Sensor, updated.Labels = trust, sensor, last.Labels
 	r.publish(at, &updated)
 	r.storeDevice(&updated)
 }

@@ -117,6 +117,10 @@ type Sighting struct {
 	// Adopted reports that the owner configured this peer or has a credential on
 	// it. Otherwise it was discovered.
 	Adopted bool
+	// Sensor reports that the owner trusts this peer if nothing can be changed with it, which
+	// is true as far as its connector knows. The dock checks that all of its tools read, in the
+	// manifest that Open leads to. It means nothing if Adopted is set.
+	Sensor bool
 	// Absent is why a configured peer is missing. Such a peer is expected and cannot
 	// be opened. It is empty for most.
 	Absent string
