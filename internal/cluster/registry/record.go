@@ -24,6 +24,7 @@ type record struct {
 	Since     int64         `json:"since"` // milliseconds
 	Reason    string        `json:"reason,omitempty"`
 	Pending   bool          `json:"pending,omitempty"`
+	Sensor    bool          `json:"sensor,omitempty"`
 	// Model and Version are those of a pending device, whose manifest is not published.
 	Model   string            `json:"model,omitempty"`
 	Version string            `json:"version,omitempty"`
@@ -41,7 +42,7 @@ type record struct {
 	AcceptedAt int64        `json:"accepted_at,omitempty"`
 	Offered    ferrule.Kind `json:"offered,omitempty"`
 	Waiting    int          `json:"waiting,omitempty"`
-	// Voucher shows that a node of the tenant wrote what a person decided: Pending,
+	// Voucher shows that a node of the tenant wrote what was decided: Pending, Sensor,
 	// Accepted and AcceptedAt.
 	Voucher string `json:"voucher,omitempty"`
 }
@@ -58,7 +59,7 @@ func recordOf(dev *ferrule.Device, epoch uint64) record {
 	r := record{
 		Address: dev.Address, Local: dev.Local, Transport: dev.Transport, Protocol: dev.Protocol, Node: dev.Node, Epoch: epoch, Kind: dev.Kind,
 		State: dev.State, Since: millis(dev.Since), Reason: ferrule.Clean(dev.Reason, maxReason),
-		Pending: dev.Trust == ferrule.TrustPending, Labels: dev.Labels, Title: dev.Title, Claims: dev.Claims, Aliases: dev.Aliases,
+		Pending: dev.Trust == ferrule.TrustPending, Sensor: dev.Sensor, Labels: dev.Labels, Title: dev.Title, Claims: dev.Claims, Aliases: dev.Aliases,
 		Restarted: millis(dev.Restarted), Changed: millis(dev.Changed), Previous: dev.Previous,
 		AcceptedAt: millis(dev.AcceptedAt), Offered: dev.Offered, Waiting: dev.Waiting,
 	}
@@ -76,7 +77,7 @@ func recordOf(dev *ferrule.Device, epoch uint64) record {
 func (r *record) device(id string) *ferrule.Device {
 	dev := &ferrule.Device{
 		ID: id, Address: r.Address, Local: r.Local, Transport: r.Transport, Protocol: r.Protocol, Node: r.Node, Epoch: r.Epoch, Kind: r.Kind,
-		State: r.State, Since: moment(r.Since), Reason: r.Reason, Trust: ferrule.TrustAdopted, Labels: r.Labels, Title: r.Title, Claims: r.Claims, Aliases: r.Aliases,
+		State: r.State, Since: moment(r.Since), Reason: r.Reason, Trust: ferrule.TrustAdopted, Sensor: r.Sensor, Labels: r.Labels, Title: r.Title, Claims: r.Claims, Aliases: r.Aliases,
 		Restarted: moment(r.Restarted), Changed: moment(r.Changed), Previous: r.Previous,
 		Accepted: r.Accepted, AcceptedAt: moment(r.AcceptedAt), Offered: r.Offered, Waiting: r.Waiting,
 	}

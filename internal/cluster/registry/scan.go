@@ -53,6 +53,8 @@ func (r *record) field(key string, s *scanner) bool {
 		return scanText(s, &r.Reason)
 	case "pending":
 		return s.yes(&r.Pending)
+	case "sensor":
+		return s.yes(&r.Sensor)
 	case "model":
 		return scanText(s, &r.Model)
 	case "version":

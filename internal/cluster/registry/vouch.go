@@ -30,7 +30,11 @@ func recordKey(secret []byte, tenant string) ([]byte, error) {
 // ID and this hardware only.
 func (v *view) voucher(dev *ferrule.Device) string {
 	h := hmac.New(sha256.New, v.key)
-	fmt.Fprintf(h, "%q", []string{dev.ID, dev.Address, string(dev.Trust), string(dev.Accepted), fmt.Sprint(dev.Local, millis(dev.AcceptedAt))})
+	decisions := []string{dev.ID, dev.Address, string(dev.Trust), string(dev.Accepted), fmt.Sprint(dev.Local, millis(dev.AcceptedAt))}
+	if dev.Sensor {
+		decisions = append(decisions, "sensor")
+	}
+	fmt.Fprintf(h, "%q", decisions)
 	return base64.RawURLEncoding.EncodeToString(h.Sum(nil)[:voucherSize])
 }
 

@@ -46,10 +46,18 @@ func TestVouched(t *testing.T) {
 		"pending":       func(r *record) { r.Pending = true },
 		"other address": func(r *record) { r.Address = "usb:2" },
 		"local":         func(r *record) { r.Local = true },
+		"sensor":        func(r *record) { r.Sensor = true },
 	} {
 		if known(change).Vouched {
 			t.Errorf("%s: vouched", name)
 		}
+	}
+	there.Sensor = true
+	if dev := known(func(*record) {}); !dev.Vouched || !dev.Sensor {
+		t.Errorf("of a sensor, got %+v", dev)
+	}
+	if known(func(r *record) { r.Sensor = false }).Vouched {
+		t.Error("a sensor that a person adopted, as somebody else says: vouched")
 	}
 	other := testView()
 	other.key = []byte("the key of another tenant")
