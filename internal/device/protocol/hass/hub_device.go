@@ -43,7 +43,7 @@ type device struct {
 	// The following fields are what was reported.
 
 	reported bool
-	instance uint64
+	instance uint64 // 0 if the configs have changed since
 	absent   string
 	changed  time.Time // when it last became available or not
 	lost     bool      // absent, because the broker is lost
@@ -93,7 +93,10 @@ func (h *Hub) apply(m *mqttclient.Message) {
 		was := owner.config(key)
 		was.read = h.read
 		if was.sum == sum {
-			was.migrating = false
+			if was.migrating { // it is in use again
+				was.migrating, owner.stale = false, true
+				h.touch(owner)
+			}
 			return
 		}
 	}
@@ -173,8 +176,7 @@ func (h *Hub) configTopic(t discovery.Topic) string {
 	return h.cfg.Prefix + "/" + t.String() + "/config"
 }
 
-// change notes a new or removed config. The link ends at once: no call must use topics
-// that are no longer right.
+// change notes a new or removed config.
 func (h *Hub) change(d *device, key uint64, c *config) {
 	if d.fresh == nil {
 		d.fresh = make(map[uint64]*config)
@@ -187,7 +189,15 @@ func (h *Hub) change(d *device, key uint64, c *config) {
 	}
 	d.fresh[key] = c
 	h.fresh[d] = struct{}{}
+	h.touch(d)
+}
+
+// touch notes that the description of a device is another one. What was reported of it can
+// no longer be opened, and the link ends at once: no call must use topics that are no longer
+// right.
+func (h *Hub) touch(d *device) {
 	h.waiting[d] = struct{}{}
+	d.instance = 0
 	d.dirty, d.quiet = true, time.Now().Add(settleTime)
 	if len(d.known) == 0 {
 		d.quiet = time.Now().Add(goneTime)
@@ -453,9 +463,10 @@ func (h *Hub) sighting(d *device) transport.Sighting {
 	d.instance = h.instance
 	s := transport.Sighting{
 		Address: d.address, Local: h.cfg.Local, Instance: d.instance, Transport: mqttclient.Name, Title: d.title, Absent: d.absent,
-		Adopted:   !d.claimant && (h.cfg.Adopt == AdoptAll || h.cfg.Adopt == AdoptSensors && !d.commands),
+		Adopted:   !d.claimant && h.cfg.Adopt == AdoptAll,
+		Sensor:    !d.claimant && h.cfg.Adopt == AdoptSensors && !d.commands,
 		Doubted:   d.claimant,
-		Protocols: []string{Name}, Open: h.opener(d.address),
+		Protocols: []string{Name}, Open: h.opener(d.address, d.instance),
 	}
 	if d.area != "" {
 		s.Claims = map[string]string{"area": d.area}

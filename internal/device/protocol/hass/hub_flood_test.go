@@ -62,7 +62,7 @@ func (w *watched) checkTopics(t *testing.T) {
 	t.Helper()
 	commands := 0
 	for _, address := range w.addresses() {
-		l, err := w.Hub.open(address)
+		l, err := w.openPresent(address)
 		if err != nil {
 			t.Fatal(err)
 		}

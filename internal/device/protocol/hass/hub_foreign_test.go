@@ -61,7 +61,7 @@ func TestSensorWithCommand(t *testing.T) {
 		h := newOffline(t, HubConfig{})
 		h.config("homeassistant/switch/evil/a/config", `{"dev":{"ids":"evil"},"stat_t":"evil/state","cmd_t":`+topic+`}`)
 		d, _ := h.terms("home/evil")
-		adopted := h.sighting(d).Adopted
+		adopted := h.sighting(d).Sensor
 		first, _ := h.kind("home/evil")
 		h.config("homeassistant/switch/evil/a/config", `{"dev":{"ids":"evil"},"stat_t":"evil/state","cmd_t":"evil/set"}`)
 		later, _ := h.kind("home/evil")

@@ -42,7 +42,7 @@ func TestHostileTopics(t *testing.T) {
 		var l *link
 		var o *offer
 		wait.For(t, "the config is used", func() bool {
-			opened, err := w.Hub.open("home/evil")
+			opened, err := w.openPresent("home/evil")
 			if err != nil {
 				return false
 			}
@@ -108,7 +108,7 @@ func TestStolenIdentity(t *testing.T) {
 	w.publish("homeassistant/lock/elsewhere/front/config", strings.Replace(evil, `"evil"`, `""`, 1)) // other node
 	s := w.available(lockAt + "~evil")
 	other := w.available(lockAt + "~unknown")
-	if s.Adopted || other.Adopted || !s.Doubted || !other.Doubted {
+	if s.Adopted || other.Adopted || s.Sensor || other.Sensor || !s.Doubted || !other.Doubted {
 		t.Errorf("the impostors are adopted: %+v, %+v", s, other)
 	}
 	if now := w.available(lockAt); now.Instance != before.Instance {

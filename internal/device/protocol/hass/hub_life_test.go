@@ -33,7 +33,7 @@ func (w *watched) objects(address string, want ...string) {
 		if !found || s.Absent != "" {
 			return false
 		}
-		l, err := w.Hub.open(address)
+		l, err := s.Open(w.t.Context())
 		if err != nil {
 			return false
 		}

@@ -20,7 +20,7 @@ func TestTasmota(t *testing.T) {
 	w.publish(mac+"sensors", `{"sn":{"ENERGY":{"Power":3}},"ver":1}`)
 	w.publish("tele/wash/LWT", "Online")
 	s := w.available(at)
-	if s.Title != "Washing machine" || s.Adopted {
+	if s.Title != "Washing machine" || s.Adopted || s.Sensor {
 		t.Errorf("%+v is wrong", s)
 	}
 	_, o := w.open(at)

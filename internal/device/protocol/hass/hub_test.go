@@ -5,6 +5,7 @@ package hass
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -175,6 +176,15 @@ func (w *watched) open(address string) (*link, *offer) {
 	return l.(*link), &o
 }
 
+// openPresent opens a device as it was last reported.
+func (w *watched) openPresent(address string) (transport.Link, error) {
+	s, found := w.sighting(address)
+	if !found {
+		return nil, errors.New("the device was not reported")
+	}
+	return s.Open(w.t.Context())
+}
+
 // The six devices of the wire format's description.
 const (
 	plugTopic = "homeassistant/device/plug-7f3a/config"
@@ -225,7 +235,7 @@ func TestHome(t *testing.T) {
 	w.home()
 	for address, commands := range map[string]int{plugAt: 1, lampAt: 1, lockAt: 1, coverAt: 2, bathAt: 2, contactAt: 0} {
 		s := w.available(address)
-		if s.Adopted != (commands == 0) || !s.Local || s.Transport != "mqtt" || !slices.Equal(s.Protocols, []string{Name}) {
+		if s.Sensor != (commands == 0) || s.Adopted || !s.Local || s.Transport != "mqtt" || !slices.Equal(s.Protocols, []string{Name}) {
 			t.Errorf("%+v is wrong", s)
 		}
 		_, o := w.open(address)

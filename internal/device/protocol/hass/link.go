@@ -82,13 +82,14 @@ type link struct {
 	ends     []func()
 }
 
-// opener returns the function that opens links to a device.
-func (h *Hub) opener(address string) func(context.Context) (transport.Link, error) {
-	return func(context.Context) (transport.Link, error) { return h.open(address) }
+// opener returns the function that opens links to a device as it was when an instance of it
+// was reported. What is read over the link is then what was judged for the sighting.
+func (h *Hub) opener(address string, instance uint64) func(context.Context) (transport.Link, error) {
+	return func(context.Context) (transport.Link, error) { return h.open(address, instance) }
 }
 
-// open returns a link to a device.
-func (h *Hub) open(address string) (transport.Link, error) {
+// open returns a link to an instance of a device.
+func (h *Hub) open(address string, instance uint64) (transport.Link, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	d := h.devices[address]
@@ -99,6 +100,8 @@ func (h *Hub) open(address string) (transport.Link, error) {
 		return nil, errors.New("the device was removed")
 	case d.dirty || !h.complete:
 		return nil, errors.New("the device is changing its description")
+	case d.instance != instance:
+		return nil, errChanged // the new instance is about to be reported
 	}
 	configs, err := unpack(d.packed)
 	if err != nil {
