@@ -109,7 +109,7 @@ var importRules = map[string]importRule{
 			"internal/ferrule", "internal/device/transport", "internal/mqttclient", "internal/device/protocol", "internal/ratelimit",
 			"internal/device/protocol/hass/discovery", "internal/device/protocol/hass/entity", "internal/device/protocol/hass/tasmota", "internal/device/protocol/hass/template",
 		},
-		tests: []string{"internal/testenv/mosquitto", "internal/testenv/zigbee", "internal/device/protocol/protocoltest", "internal/device/transport/transporttest", "internal/device/overlay", "internal/schema"},
+		tests: []string{"internal/testenv/mosquitto", "internal/testenv/zigbee", "internal/device/dock/docktest", "internal/device/protocol/protocoltest", "internal/device/transport/transporttest", "internal/device/overlay", "internal/schema"},
 	},
 	"internal/device/protocol/homeassistant": {
 		own: []string{
@@ -148,6 +148,9 @@ var importRules = map[string]importRule{
 	"internal/device/dock": {
 		own:   []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol", "internal/guard/pinning"},
 		tests: []string{"internal/fleet", "internal/device/overlay", "internal/pipeline", "internal/device/transport/transporttest"},
+	},
+	"internal/device/dock/docktest": {
+		own: []string{"internal/ferrule", "internal/device/transport", "internal/device/protocol", "internal/device/dock"},
 	},
 	"internal/device/overlay": {own: []string{"internal/ferrule", "internal/schema"}},
 	"internal/fleet":          {own: []string{"internal/ferrule"}},
