@@ -117,7 +117,7 @@ var importRules = map[string]importRule{
 			"internal/device/protocol/homeassistant/api", "internal/device/protocol/homeassistant/confirm", "internal/device/protocol/homeassistant/describe", "internal/device/protocol/homeassistant/home",
 			"internal/ratelimit",
 		},
-		tests: []string{"internal/testenv/homeassistant", "internal/testenv/homeassistant/fake", "internal/device/protocol/protocoltest", "internal/device/transport/transporttest", "internal/device/overlay", "internal/schema"},
+		tests: []string{"internal/testenv/homeassistant", "internal/testenv/homeassistant/fake", "internal/device/dock/docktest", "internal/device/protocol/protocoltest", "internal/device/transport/transporttest", "internal/device/overlay", "internal/schema"},
 	},
 	"internal/device/protocol/homeassistant/api": {
 		own:   []string{"internal/ferrule", "internal/strictjson", "internal/device/transport", "internal/device/transport/inbound", "internal/device/transport/websocket"},

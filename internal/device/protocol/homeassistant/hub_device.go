@@ -29,7 +29,8 @@ type hubDevice struct {
 	desc     *home.Device
 	services []int  // in Hub.services, that act on one of its entities
 	shape    uint64 // hash of the offer
-	adopted  bool   // it is trusted at once
+	sensor   bool   // nothing can be changed with it
+	revision uint64 // grows when shape or sensor changes
 	instance uint64
 	absent   string
 	title    string
@@ -85,19 +86,13 @@ func (h *Hub) apply(inventory *home.Inventory, services []hubService, temperatur
 func (h *Hub) set(d *hubDevice, desc *home.Device) bool {
 	old := d.desc
 	d.desc, d.services = desc, h.servicesOf(desc)
-	d.adopted = h.cfg.Adopt == AdoptAll || h.cfg.Adopt == AdoptSensors && !h.commands(d)
 	for i := range desc.Entities {
 		h.owners[desc.Entities[i].ID] = d
 	}
-	if shape := h.shape(d); shape != d.shape {
-		d.shape = shape
-		if d.link != nil {
-			d.link.pushOffer(h.newStates(old, desc))
-		}
-	}
+	revised := h.revise(d, old)
 	absent := h.absence(d)
 	title, claims := cmp.Or(desc.Name, desc.Model, desc.ID), claimsOf(desc)
-	same := d.title == title && maps.Equal(d.claims, claims) && d.absent == absent
+	same := !revised && d.title == title && maps.Equal(d.claims, claims) && d.absent == absent
 	d.title, d.claims = title, claims
 	if absent == "" {
 		d.away = time.Time{}
@@ -112,6 +107,28 @@ func (h *Hub) set(d *hubDevice, desc *home.Device) bool {
 	}
 	d.absent = absent
 	return !same
+}
+
+// errChanged is why a sighting can no longer be opened.
+var errChanged = errors.New("the device has changed its description")
+
+// revise notes that a device offers something else, if it does. A session is told so. What was
+// reported before can no longer be opened, because it was judged by the old description.
+func (h *Hub) revise(d *hubDevice, old *home.Device) bool {
+	shape, sensor := h.shape(d), !h.commands(d)
+	if shape == d.shape && sensor == d.sensor {
+		return false
+	}
+	d.shape, d.sensor = shape, sensor
+	d.revision++
+	switch {
+	case d.link != nil && d.link.described:
+		d.link.pushOffer(h.newStates(old, d.desc))
+	case old != nil:
+		d.endLink(errChanged)
+		h.renew(d)
+	}
+	return true
 }
 
 // claimsOf returns what Home Assistant says about a device for people to find it.
@@ -138,8 +155,9 @@ func (h *Hub) sighting(d *hubDevice, renew bool) transport.Sighting {
 	}
 	return transport.Sighting{
 		Address: d.address, Local: h.cfg.Local, Instance: d.instance, Transport: Name, Title: d.title, Claims: maps.Clone(d.claims), Absent: d.absent,
-		Adopted:   d.adopted,
-		Protocols: []string{Name}, Open: h.opener(d.address),
+		Adopted:   h.cfg.Adopt == AdoptAll,
+		Sensor:    h.cfg.Adopt == AdoptSensors && d.sensor,
+		Protocols: []string{Name}, Open: h.opener(d.address, d.revision),
 	}
 }
 

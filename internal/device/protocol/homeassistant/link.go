@@ -33,6 +33,8 @@ type link struct {
 	conn    *api.Conn
 	address string
 	calls   sync.WaitGroup
+	// described reports that the first offer was received. The hub's lock guards it.
+	described bool
 
 	mu       sync.Mutex
 	items    []item
@@ -50,13 +52,14 @@ type item struct {
 	old     bool            // of a state: nobody has changed it just now
 }
 
-// opener returns the function that opens links to a device.
-func (h *Hub) opener(address string) func(context.Context) (transport.Link, error) {
-	return func(context.Context) (transport.Link, error) { return h.open(address) }
+// opener returns the function that opens links to a device as it was at a revision. The first
+// offer on the link is then what was judged for the sighting.
+func (h *Hub) opener(address string, revision uint64) func(context.Context) (transport.Link, error) {
+	return func(context.Context) (transport.Link, error) { return h.open(address, revision) }
 }
 
-// open returns a link to a device.
-func (h *Hub) open(address string) (transport.Link, error) {
+// open returns a link to a revision of a device.
+func (h *Hub) open(address string, revision uint64) (transport.Link, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	d := h.devices[address]
@@ -65,6 +68,8 @@ func (h *Hub) open(address string) (transport.Link, error) {
 		return nil, fmt.Errorf("Home Assistant %s is unreachable", h.cfg.Home)
 	case d == nil:
 		return nil, errors.New("the device was removed")
+	case d.revision != revision:
+		return nil, errChanged // the new sighting is about to be reported
 	}
 	l := &link{hub: h, conn: h.conn, address: address, ready: make(chan struct{}, 1)}
 	l.items = append(l.items, item{channel: channelOffer})
@@ -219,6 +224,7 @@ func (l *link) offer() (transport.Message, error) {
 	if d == nil || d.link != l {
 		return transport.Message{}, errors.New("the device was removed")
 	}
+	l.described = true
 	data, err := l.hub.offerOf(d)
 	l.mu.Lock()
 	l.entities = len(d.desc.Entities)

@@ -59,6 +59,8 @@ func (s *Session) firstStates(ctx context.Context) error {
 	defer cancel()
 	m, err := s.link.Recv(waiting)
 	switch {
+	case err == nil && m.Channel == channelOffer:
+		return errChanged // the manifest is the old one
 	case err == nil:
 		s.hear(m, time.Now())
 	case waiting.Err() == nil || ctx.Err() != nil:
