@@ -251,7 +251,7 @@ var importRules = map[string]importRule{
 		tests: []string{"internal/cluster/clustertest"},
 	},
 	"internal/cluster/shared": {
-		own:   []string{"internal/ferrule", "internal/cluster/engine", "internal/cluster/concurrent", "internal/ratelimit"},
+		own:   []string{"internal/ferrule", "internal/cluster/engine", "internal/cluster/concurrent", "internal/cluster/seal", "internal/ratelimit"},
 		third: []string{"github.com/nats-io/nats.go"},
 		tests: []string{"internal/cluster/clustertest", "github.com/nats-io/nats-server/v2"},
 	},
@@ -261,6 +261,7 @@ var importRules = map[string]importRule{
 		tests: []string{"internal/cluster/clustertest"},
 	},
 	"internal/cluster/concurrent": {},
+	"internal/cluster/seal":       {},
 	"internal/cluster/clustertest": {
 		own:   []string{"internal/cluster/engine", "internal/testenv/wait"},
 		third: []string{"github.com/nats-io/nats-server/v2", "github.com/nats-io/nats.go"},

@@ -8,6 +8,7 @@
 //	streams    events, readings and copies of journals
 //	shared     small records that all nodes know
 //	taskstore  records of calls that outlive their requests
+//	seal       authenticates what nodes keep on NATS
 //
 // This package runs them: it starts the engine, opens what nodes share, and starts over
 // if that fails. Own devices are served whatever the state of the cluster.

@@ -46,7 +46,7 @@ func (r *Records) Announce(ctx context.Context, key string, value []byte, heard 
 	answers := make(chan answer, 256)
 	sub, err := e.Conn.Subscribe(e.Conn.NewRespInbox(), func(msg *nats.Msg) {
 		var a answer
-		if open(r.key, "answer", msg.Data, &a) != nil || a.Key != key || a.Version != sent.Version || ferrule.CheckID(a.Node) != nil {
+		if openJSON(r.key, "answer", msg.Data, &a) != nil || a.Key != key || a.Version != sent.Version || ferrule.CheckID(a.Node) != nil {
 			return
 		}
 		select {
@@ -163,7 +163,7 @@ func (r *Records) announced(e *engine.Engine, msg *nats.Msg) {
 			err := errors.New("too long")
 			var text []byte
 			if len(data) <= MaxValue {
-				text, err = seal(r.key, "answer", answer{Node: r.names.Node, Key: got.Key, Version: got.Version, Data: data})
+				text, err = sealJSON(r.key, "answer", answer{Node: r.names.Node, Key: got.Key, Version: got.Version, Data: data})
 			}
 			if err == nil {
 				err = e.Conn.Publish(msg.Reply, text)

@@ -2,11 +2,11 @@ package shared
 
 import (
 	"cmp"
-	"crypto/hmac"
-	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+
+	"github.com/ferrulehq/ferrule/internal/cluster/seal"
 )
 
 // record is one version of a record. Its node made it.
@@ -24,49 +24,40 @@ type record struct {
 const maxVersion = 1 << 62
 
 // maxSigned is the maximum size of a signed record: the value is base64.
-const maxSigned = sha256.Size + 2*MaxValue
+const maxSigned = seal.Size + 2*MaxValue
 
 // newer reports whether r replaces another record of its key. Every node decides alike.
 func (r record) newer(other record) bool {
 	return cmp.Or(cmp.Compare(r.Version, other.Version), cmp.Compare(r.Node, other.Node)) > 0
 }
 
-var errForged = errors.New("its signature is not that of a node")
-
-// seal returns a message: a tag over its purpose and its content, and the content.
-func seal(key []byte, purpose string, content any) ([]byte, error) {
+// sealJSON returns a message with JSON content. It is valid for one purpose.
+func sealJSON(key seal.Key, purpose string, content any) ([]byte, error) {
 	data, err := json.Marshal(content)
 	if err != nil {
 		return nil, err
 	}
-	return append(tag(key, purpose, data), data...), nil
+	return key.Seal(purpose, data), nil
 }
 
-// open reads a message that a node of the tenant sealed.
-func open(key []byte, purpose string, message []byte, content any) error {
-	if len(message) < sha256.Size || len(message) > maxSigned {
-		return errForged
+// openJSON reads a message that a node of the tenant sealed.
+func openJSON(key seal.Key, purpose string, message []byte, content any) error {
+	if len(message) > maxSigned {
+		return seal.ErrForged
 	}
-	data := message[sha256.Size:]
-	if !hmac.Equal(tag(key, purpose, data), message[:sha256.Size]) {
-		return errForged
+	data, err := key.Open(purpose, message)
+	if err != nil {
+		return err
 	}
 	return json.Unmarshal(data, content)
 }
 
-func tag(key []byte, purpose string, data []byte) []byte {
-	h := hmac.New(sha256.New, key)
-	h.Write([]byte(purpose + "\x00"))
-	h.Write(data)
-	return h.Sum(nil)
-}
-
 // sign returns the record as it is in the bucket.
-func (r record) sign(key []byte) ([]byte, error) { return seal(key, "record", r) }
+func (r record) sign(key seal.Key) ([]byte, error) { return sealJSON(key, "record", r) }
 
 // parse reads a record from the bucket. It must be signed, and belong to its key.
-func parse(key []byte, name string, data []byte) (r record, err error) {
-	if err := open(key, "record", data, &r); err != nil {
+func parse(key seal.Key, name string, data []byte) (r record, err error) {
+	if err := openJSON(key, "record", data, &r); err != nil {
 		return record{}, err
 	}
 	switch {

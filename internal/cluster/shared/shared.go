@@ -17,8 +17,6 @@ package shared
 
 import (
 	"context"
-	"crypto/hkdf"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -28,6 +26,7 @@ import (
 	"time"
 
 	"github.com/ferrulehq/ferrule/internal/cluster/engine"
+	"github.com/ferrulehq/ferrule/internal/cluster/seal"
 	"github.com/ferrulehq/ferrule/internal/ratelimit"
 )
 
@@ -66,7 +65,7 @@ type Options struct {
 // Records are the shared records as this node knows them.
 type Records struct {
 	names engine.Names
-	key   []byte // signs records
+	key   seal.Key // signs records
 	log   *slog.Logger
 	dirty chan struct{} // wakes the writer
 	again chan struct{} // wakes the watch
@@ -109,9 +108,9 @@ type delivery struct {
 
 // New returns records that are not connected.
 func New(o Options) (*Records, error) {
-	key, err := hkdf.Key(sha256.New, o.Secret, nil, fmt.Sprintf("ferrule shared %q", o.Names.Tenant), sha256.Size)
+	key, err := seal.New(o.Secret, "shared", o.Names.Tenant)
 	if err != nil {
-		return nil, fmt.Errorf("deriving a key: %w", err)
+		return nil, err
 	}
 	return &Records{
 		names: o.Names, key: key, log: o.Log, dirty: make(chan struct{}, 1), again: make(chan struct{}, 1), slots: make(chan struct{}, maxServed),

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/cluster/clustertest"
 	"github.com/ferrulehq/ferrule/internal/cluster/engine"
+	"github.com/ferrulehq/ferrule/internal/cluster/seal"
 	"github.com/ferrulehq/ferrule/internal/testenv/figure"
 	"github.com/ferrulehq/ferrule/internal/testenv/wait"
 )
@@ -452,12 +453,12 @@ func TestAnnounce(t *testing.T) {
 		t.Errorf("got %v, %v", answers, err)
 	}
 	a.saved(t)
-	forged, _ := seal(bytes.Repeat([]byte("x"), 32), "answer", answer{Node: "b", Key: "stop", Version: 1})
+	forged, _ := sealJSON(bytes.Repeat([]byte("x"), 32), "answer", answer{Node: "b", Key: "stop", Version: 1})
 	var got answer
-	if open(a.key, "answer", forged, &got) == nil {
+	if openJSON(a.key, "answer", forged, &got) == nil {
 		t.Error("a forged answer was accepted")
 	}
-	if record, _ := (record{Key: "stop", Node: "b"}).sign(a.key); open(a.key, "answer", record, &got) == nil {
+	if record, _ := (record{Key: "stop", Node: "b"}).sign(a.key); openJSON(a.key, "answer", record, &got) == nil {
 		t.Error("a record was accepted as an answer")
 	}
 }
@@ -584,20 +585,20 @@ func TestPage(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	key := bytes.Repeat([]byte("k"), 32)
+	key := seal.Key(bytes.Repeat([]byte("k"), 32))
 	good, _ := record{Key: "stop.north", Version: 7, Node: "north", Value: []byte("{}")}.sign(key)
 	f.Add(good, true)
 	f.Add(good[:40], false)
 	f.Add([]byte(`{"key":"a","version":1e30}`), true)
 	f.Fuzz(func(t *testing.T, data []byte, sign bool) {
 		if sign { // what a broken node may write
-			data = append(tag(key, "record", data), data...)
+			data = key.Seal("record", data)
 		}
 		r, err := parse(key, "", data)
 		if err == nil && (checkKey(r.Key) != nil || r.Version > maxVersion || len(r.Value) > MaxValue || r.Deleted != (r.Value == nil)) {
 			t.Errorf("accepted %+v", r)
 		}
-		if err == nil && !sign && !bytes.Equal(data[:32], tag(key, "record", data[32:])) {
+		if err == nil && !sign && !bytes.Equal(data, key.Seal("record", data[seal.Size:])) {
 			t.Error("accepted without a signature")
 		}
 	})
