@@ -1,7 +1,6 @@
 package streams
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -35,29 +34,13 @@ func (s *Streams) shipJournal(ctx context.Context, h *Shared) error {
 	}
 	subject := s.names.Journal(first.Chain)
 	ship := &shipper{
-		engine: h.engine, stream: h.journal, filter: subject, origin: first.Chain,
+		to: &journalCopy{h.engine, h.journal, subject, first.Chain, journal},
 		next: func(ctx context.Context, after uint64) (batch, error) {
 			lines, err := journal.Lines(ctx, after, maxLines)
 			return batch{subject, lines.First, lines.Last, lines.Lines}, err
 		},
-		check: s.sameJournal,
 	}
 	return ship.run(ctx, report)
-}
-
-// sameJournal returns an error if this node's journal does not continue its copy: it was
-// truncated, and has grown since.
-func (s *Streams) sameJournal(last uint64, copied []byte) error {
-	line := bytes.TrimSuffix(copied, []byte("\n"))
-	line = line[bytes.LastIndexByte(line, '\n')+1:]
-	hash, _, _ := bytes.Cut(line, []byte(" "))
-	switch same, err := s.options.Journal.Holds(last, string(hash)); {
-	case err != nil:
-		return err
-	case !same:
-		return fmt.Errorf("record %d of the journal differs from its copy; run `ferrule audit verify`", last)
-	}
-	return nil
 }
 
 // Journals reads the copies of the journals of all nodes.

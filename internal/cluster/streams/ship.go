@@ -30,47 +30,54 @@ const (
 	lastHeader   = "Ferrule-Last"
 )
 
-// shipper copies batches to a stream, in order, each once. It reads from the stream
-// itself how far it got. A lost acknowledgment does not cause a duplicate: with one
-// subject, a batch is only accepted after the last one that was read; with many, where
-// the server would have to check each, it recognizes the number of a recent batch.
+// shipper copies batches to a stream, in order, each once. It reads from the stream itself
+// how far it got.
 type shipper struct {
-	engine *engine.Engine
-	stream jetstream.Stream
-	// filter matches what only this node writes; manySubjects says that it has
-	// wildcards.
-	filter, origin string
-	manySubjects   bool
-	next           func(ctx context.Context, after uint64) (batch, error)
-	// check returns why nothing may follow the last batch; nil if it may.
-	check func(last uint64, data []byte) error
+	to   destination
+	next func(ctx context.Context, after uint64) (batch, error)
+}
+
+// destination is where a shipper copies to.
+type destination interface {
+	// position returns the number of the last item that is stored, and the sequence of the
+	// last message.
+	position(ctx context.Context) (after, seq uint64, err error)
+	// put stores a batch, and returns its sequence. The error is engine.ErrStale if seq is not
+	// the last message.
+	put(ctx context.Context, b batch, seq uint64) (uint64, error)
 }
 
 // The pace of shipping.
 const (
 	shipTime  = 10 * time.Second
 	shipPause = time.Second
+	// maxStale is how often the position is read again at once, because somebody else has
+	// written a message.
+	maxStale = 16
 )
 
 // run ships until ctx ends. It calls report with an error that occurs twice, and with
 // nil after success.
 func (s *shipper) run(ctx context.Context, report func(error)) error {
-	failures := 0
-	for {
-		err := s.ship(ctx, func() { failures = 0; report(nil) })
+	for failures, stale := 0, 0; ; {
+		err := s.ship(ctx, func() { failures, stale = 0, 0; report(nil) })
 		if ctx.Err() != nil || errors.Is(err, io.EOF) {
 			return err
+		}
+		if stale++; errors.Is(err, engine.ErrStale) && stale <= maxStale {
+			continue
 		}
 		if failures++; failures > 1 {
 			report(err)
 		}
 		concurrent.Sleep(ctx, shipPause)
+		stale = 0
 	}
 }
 
 // ship reads how far it got, and continues from there.
 func (s *shipper) ship(ctx context.Context, shipped func()) error {
-	after, seq, err := s.position(ctx)
+	after, seq, err := s.to.position(ctx)
 	if err != nil {
 		return err
 	}
@@ -79,7 +86,7 @@ func (s *shipper) ship(ctx context.Context, shipped func()) error {
 		if err != nil {
 			return err
 		}
-		if seq, err = s.put(ctx, b, seq); err != nil {
+		if seq, err = s.to.put(ctx, b, seq); err != nil {
 			return err
 		}
 		after = b.last
@@ -87,39 +94,48 @@ func (s *shipper) ship(ctx context.Context, shipped func()) error {
 	}
 }
 
-// position reads the last batch: its number, and its sequence in the stream.
-func (s *shipper) position(ctx context.Context) (after, seq uint64, err error) {
+// number adds the headers of a batch to a message.
+func (b batch) number(h nats.Header, origin string) {
+	h.Set(originHeader, origin)
+	h.Set(firstHeader, strconv.FormatUint(b.first, 10))
+	h.Set(lastHeader, strconv.FormatUint(b.last, 10))
+}
+
+// storedEvents is this node's events in the shared stream. They have many subjects, so the
+// server cannot check that one follows the last; it recognizes the number of a recent event
+// instead. So a lost acknowledgment does not cause a duplicate.
+type storedEvents struct {
+	engine *engine.Engine
+	stream jetstream.Stream
+	filter string // matches the events of this node
+	origin string
+}
+
+// position implements destination.
+func (e *storedEvents) position(ctx context.Context) (after, seq uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, shipTime)
 	defer cancel()
-	msg, err := s.stream.GetLastMsgForSubject(ctx, s.filter)
+	msg, err := e.stream.GetLastMsgForSubject(ctx, e.filter)
 	switch {
 	case errors.Is(err, jetstream.ErrMsgNotFound):
 		return 0, 0, nil
 	case err != nil:
 		return 0, 0, err
-	case msg.Header.Get(originHeader) != s.origin:
+	case msg.Header.Get(originHeader) != e.origin:
 		return 0, msg.Sequence, nil
 	}
 	after, err = strconv.ParseUint(msg.Header.Get(lastHeader), 10, 64)
-	if err == nil && s.check != nil {
-		err = s.check(after, msg.Data)
-	}
 	return after, msg.Sequence, err
 }
 
-func (s *shipper) put(ctx context.Context, b batch, seq uint64) (uint64, error) {
+// put implements destination.
+func (e *storedEvents) put(ctx context.Context, b batch, seq uint64) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, shipTime)
 	defer cancel()
 	msg := nats.NewMsg(b.subject)
 	msg.Data = b.data
-	msg.Header.Set(originHeader, s.origin)
-	msg.Header.Set(firstHeader, strconv.FormatUint(b.first, 10))
-	msg.Header.Set(lastHeader, strconv.FormatUint(b.last, 10))
-	once := jetstream.WithExpectLastSequenceForSubject(seq, s.filter)
-	if s.manySubjects {
-		once = jetstream.WithMsgID(s.origin + "-" + strconv.FormatUint(b.last, 10))
-	}
-	ack, err := s.engine.Shared.PublishMsg(ctx, msg, once)
+	b.number(msg.Header, e.origin)
+	ack, err := e.engine.Shared.PublishMsg(ctx, msg, jetstream.WithMsgID(e.origin+"-"+strconv.FormatUint(b.last, 10)))
 	if err != nil {
 		return seq, engine.AsStale(err)
 	}
@@ -148,7 +164,7 @@ func (s *Streams) shipEvents(ctx context.Context, h *Shared) error {
 		return err
 	}
 	ship := &shipper{
-		engine: h.engine, stream: h.events, filter: s.names.Events(), manySubjects: true, origin: source.origin(),
+		to: &storedEvents{h.engine, h.events, s.names.Events(), source.origin()},
 		next: func(ctx context.Context, after uint64) (batch, error) {
 			event, err := source.next(ctx, after)
 			if n := s.spool.report(); n > 0 {
