@@ -246,9 +246,9 @@ var importRules = map[string]importRule{
 		tests: []string{"internal/cluster/clustertest"},
 	},
 	"internal/cluster/streams": {
-		own:   []string{"internal/ferrule", "internal/cluster/engine", "internal/cluster/concurrent"},
+		own:   []string{"internal/ferrule", "internal/cluster/engine", "internal/cluster/concurrent", "internal/cluster/seal"},
 		third: []string{"github.com/nats-io/nats.go"},
-		tests: []string{"internal/cluster/clustertest"},
+		tests: []string{"internal/cluster/clustertest", "github.com/nats-io/nats-server/v2"},
 	},
 	"internal/cluster/shared": {
 		own:   []string{"internal/ferrule", "internal/cluster/engine", "internal/cluster/concurrent", "internal/cluster/seal", "internal/ratelimit"},
