@@ -118,9 +118,12 @@ func New(p Parts) (*Cluster, error) {
 		state: State{Mode: p.Config.Mode, Node: p.Config.Node, Tenant: p.Config.Tenant, Since: time.Now(), Reason: starting},
 	}
 	c.problems[connecting] = starting
-	c.streams = streams.New(streams.Options{
-		Config: p.Config, Identity: identity, Boot: boot, Journal: p.Journal, Problem: func() string { return c.State().Reason }, Log: p.Log,
+	c.streams, err = streams.New(streams.Options{
+		Config: p.Config, Identity: identity, Boot: boot, Secret: secret, Journal: p.Journal, Problem: func() string { return c.State().Reason }, Log: p.Log,
 	})
+	if err != nil {
+		return nil, fmt.Errorf("cluster: %w", err)
+	}
 	c.registry, err = registry.New(registry.Options{
 		Config: p.Config, Identity: identity, Boot: boot, Version: p.Version, Secret: secret, IdentityFile: filepath.Join(filepath.Base(p.Dir), identityFile),
 		Fleet: p.Fleet, Overlays: p.Overlays, Manifests: p.Manifests,

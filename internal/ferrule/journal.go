@@ -120,7 +120,21 @@ type JournalLines struct {
 	First uint64 `json:"first"`
 	Last  uint64 `json:"last"`
 	Lines []byte `json:"lines"`
+	// Forgery is set if no node wrote the message. Then there are no lines, Node and Chain are
+	// what its subject says, and Message is its number in the stream.
+	Forgery Forgery `json:"forgery,omitempty"`
+	Message uint64  `json:"message,omitempty"`
 }
+
+// Forgery is why a message among the copies of journals does not count.
+type Forgery string
+
+// The forgeries. A message that was written before copies were sealed, or with an earlier
+// secret of the tenant, is Unsealed too.
+const (
+	Unsealed Forgery = "unsealed"
+	Replayed Forgery = "replayed" // a copy of a sealed message
+)
 
 // MaxJournalLines is the maximum number of bytes in one JournalLines.
 const MaxJournalLines = 1 << 20
@@ -133,4 +147,6 @@ type JournalQuery struct {
 	Since time.Time
 	// Follow continues with new records as they arrive.
 	Follow bool
+	// Forged also selects messages that no node wrote.
+	Forged bool
 }

@@ -1,6 +1,7 @@
 package streams
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"strconv"
@@ -67,4 +68,11 @@ func journalOf(subject string) (node, chain string) {
 		return "", ""
 	}
 	return token[3], token[4]
+}
+
+// lastHash returns the hash of the last line.
+func lastHash(lines []byte) string {
+	line := bytes.TrimSuffix(lines, []byte("\n"))
+	hash, _, _ := bytes.Cut(line[bytes.LastIndexByte(line, '\n')+1:], []byte(" "))
+	return string(hash)
 }

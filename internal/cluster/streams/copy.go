@@ -1,71 +1,170 @@
 package streams
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
+	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/ferrulehq/ferrule/internal/cluster/engine"
+	"github.com/ferrulehq/ferrule/internal/cluster/seal"
 )
 
-// journalCopy is the copy of this node's journal in the shared stream.
+// journalCopy is the copy of this node's journal in the shared stream. Messages on its
+// subject that this node did not write do not count. Each is read once in a run of the node,
+// however many there are.
 type journalCopy struct {
-	engine         *engine.Engine
-	stream         jetstream.Stream
-	subject, chain string
-	journal        Journal
+	engine  *engine.Engine
+	stream  jetstream.Stream
+	key     seal.Key
+	subject string
+	journal Journal
+
+	// What is known about the subject in the stream that was created then: all messages up to
+	// seen were read, and last is the last record of the batches among them.
+	created time.Time
+	known   bool
+	seen    uint64
+	last    uint64
+	hash    string // of the last record
 }
 
 // position implements destination. The error says if this node's journal does not continue
 // its copy: it was truncated, and has grown since.
 func (c *journalCopy) position(ctx context.Context) (after, seq uint64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, shipTime)
-	defer cancel()
-	msg, err := c.stream.GetLastMsgForSubject(ctx, c.subject)
-	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound):
-		return 0, 0, nil
-	case err != nil:
-		return 0, 0, err
-	case msg.Header.Get(originHeader) != c.chain:
-		return 0, msg.Sequence, nil
-	}
-	after, err = strconv.ParseUint(msg.Header.Get(lastHeader), 10, 64)
-	if err != nil {
+	if err := c.update(ctx); err != nil {
 		return 0, 0, err
 	}
-	switch same, err := c.journal.Holds(after, lastHash(msg.Data)); {
+	if c.last == 0 {
+		return 0, c.seen, nil
+	}
+	switch same, err := c.journal.Holds(c.last, c.hash); {
 	case err != nil:
 		return 0, 0, err
 	case !same:
-		return 0, 0, fmt.Errorf("record %d of the journal differs from its copy; run `ferrule audit verify`", after)
+		return 0, 0, fmt.Errorf("record %d of the journal differs from its copy; run `ferrule audit verify`", c.last)
 	}
-	return after, msg.Sequence, nil
+	return c.last, c.seen, nil
 }
 
-// lastHash returns the hash of the last line.
-func lastHash(lines []byte) string {
-	line := bytes.TrimSuffix(lines, []byte("\n"))
-	hash, _, _ := bytes.Cut(line[bytes.LastIndexByte(line, '\n')+1:], []byte(" "))
-	return string(hash)
-}
-
-// put implements destination. The server accepts a batch only after the last one that was
-// read, so a lost acknowledgment does not cause a duplicate.
+// put implements destination. The server accepts a batch only after the message that it
+// names, so a lost acknowledgment does not cause a duplicate.
 func (c *journalCopy) put(ctx context.Context, b batch, seq uint64) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, shipTime)
 	defer cancel()
-	msg := nats.NewMsg(b.subject)
-	msg.Data = b.data
-	b.number(msg.Header, c.chain)
-	ack, err := c.engine.Shared.PublishMsg(ctx, msg, jetstream.WithExpectLastSequenceForSubject(seq, c.subject))
+	ack, err := c.engine.Shared.PublishMsg(ctx, sealBatch(c.key, b, seq), jetstream.WithExpectLastSequenceForSubject(seq, c.subject))
 	if err != nil {
 		return seq, engine.AsStale(err)
 	}
+	c.seen, c.last, c.hash = ack.Sequence, b.last, lastHash(b.data)
 	return ack.Sequence, nil
+}
+
+// update reads the messages that are not known yet.
+func (c *journalCopy) update(ctx context.Context) error {
+	limited, cancel := context.WithTimeout(ctx, shipTime)
+	defer cancel()
+	info, err := c.stream.Info(limited)
+	if err != nil {
+		return err
+	}
+	if !info.Created.Equal(c.created) {
+		c.created, c.known, c.seen, c.last = info.Created, false, 0, 0
+	}
+	newest, err := c.stream.GetLastMsgForSubject(limited, c.subject)
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		c.known = true
+		return nil
+	case err != nil:
+		return err
+	case newest.Sequence <= c.seen:
+		return nil
+	}
+	var found *journalBatch
+	if first := info.State.FirstSeq; c.known {
+		_, found, err = c.scan(ctx, c.seen+1, newest.Sequence, c.seen, first)
+	} else {
+		found, err = c.search(ctx, newest, first)
+	}
+	if err != nil {
+		return err
+	}
+	if c.known, c.seen = true, newest.Sequence; found != nil {
+		c.last, c.hash = found.Last, lastHash(found.Lines)
+	}
+	return nil
+}
+
+// firstWindow is how many sequences are searched first if the newest message does not count.
+const firstWindow = 64
+
+// search finds the newest batch that counts. Mostly it is the newest message; if not, it
+// searches backward in windows that grow.
+func (c *journalCopy) search(ctx context.Context, newest *jetstream.RawStreamMsg, first uint64) (*journalBatch, error) {
+	if b, err := openBatch(c.key, c.subject, newest.Header, newest.Data); err == nil {
+		next, err := c.next(ctx, b.after+1)
+		if err != nil || next == newest.Sequence {
+			return &b, err
+		}
+	}
+	for to, size := newest.Sequence, uint64(firstWindow); ; size *= 4 {
+		from := uint64(1)
+		if to > size {
+			from = to - size
+		}
+		begin, found, err := c.scan(ctx, from, to, 0, first)
+		if err != nil || found != nil || from == 1 {
+			return found, err
+		}
+		to = begin // the message before it is in the next window
+	}
+}
+
+// next returns the sequence of the first message from a sequence on.
+func (c *journalCopy) next(ctx context.Context, from uint64) (seq uint64, err error) {
+	err = c.each(ctx, from, func(_ jetstream.Msg, at uint64) bool {
+		seq = at
+		return false
+	})
+	return seq, err
+}
+
+// scan returns the sequence of the first message in a range, and the last batch in it that
+// counts. Before is the sequence of the message before the range. If it is 0 and the range
+// does not begin with 1, that message is not known, and the first in the range does not count.
+func (c *journalCopy) scan(ctx context.Context, from, to, before, first uint64) (begin uint64, found *journalBatch, err error) {
+	judge := before != 0 || from == 1
+	err = c.each(ctx, from, func(msg jetstream.Msg, seq uint64) bool {
+		if begin == 0 {
+			begin = seq
+		}
+		if judge {
+			if b, err := openBatch(c.key, c.subject, msg.Headers(), msg.Data()); err == nil && b.follows(before, first) {
+				found = &b
+			}
+		}
+		judge, before = true, seq
+		return seq < to
+	})
+	return begin, found, err
+}
+
+// each calls fn with messages on the subject from a sequence on, until it returns false or
+// there are no more.
+func (c *journalCopy) each(ctx context.Context, from uint64, fn func(msg jetstream.Msg, seq uint64) bool) error {
+	err := eachMessage(ctx, c.stream, jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{c.subject}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, InactiveThreshold: 3 * silence,
+	}, false, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
+		if !fn(msg, meta.Sequence.Stream) {
+			return errEnough
+		}
+		return nil
+	})
+	if errors.Is(err, errEnough) {
+		return nil
+	}
+	return err
 }

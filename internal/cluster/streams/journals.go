@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/ferrulehq/ferrule/internal/cluster/concurrent"
@@ -34,7 +33,7 @@ func (s *Streams) shipJournal(ctx context.Context, h *Shared) error {
 	}
 	subject := s.names.Journal(first.Chain)
 	ship := &shipper{
-		to: &journalCopy{h.engine, h.journal, subject, first.Chain, journal},
+		to: &journalCopy{engine: h.engine, stream: h.journal, key: s.journalKey, subject: subject, journal: journal},
 		next: func(ctx context.Context, after uint64) (batch, error) {
 			lines, err := journal.Lines(ctx, after, maxLines)
 			return batch{subject, lines.First, lines.Last, lines.Lines}, err
@@ -55,7 +54,12 @@ func (s *Streams) Journals() *Journals {
 }
 
 // Read calls fn with raw lines of chains, in order within each chain, up to the last
-// one. If the query says so, it follows new lines until ctx ends.
+// one. If the query says so, it follows new lines until ctx ends. It skips messages that no
+// node wrote, or calls fn with them too if the query selects them.
+//
+// A reader that begins later than the stream does not know the message before the first
+// batch of a chain. If that batch is a replay, its lines are those of a node all the same,
+// with their own times.
 func (j *Journals) Read(ctx context.Context, q ferrule.JournalQuery, fn func(ferrule.JournalLines) error) error {
 	node := q.Node
 	if node == "" {
@@ -63,7 +67,7 @@ func (j *Journals) Read(ctx context.Context, q ferrule.JournalQuery, fn func(fer
 	} else if err := ferrule.CheckID(node); err != nil {
 		return err
 	}
-	r := &journalReader{streams: j.streams, follow: q.Follow, fn: fn}
+	r := &journalReader{streams: j.streams, query: q, fn: fn, before: make(map[string]uint64)}
 	r.from.InactiveThreshold = 3 * silence
 	r.from.FilterSubjects = []string{j.streams.names.Subject("journal." + node + ".*")}
 	if !q.Since.IsZero() {
@@ -88,10 +92,17 @@ func (j *Journals) Read(ctx context.Context, q ferrule.JournalQuery, fn func(fer
 // journalReader is one pass through the journals.
 type journalReader struct {
 	streams *Streams
-	follow  bool
+	query   ferrule.JournalQuery
 	fn      func(ferrule.JournalLines) error
 	from    jetstream.OrderedConsumerConfig
+	// before is the sequence of the last message on each subject. It has all subjects that
+	// nodes write; others only up to a limit, then overflow is set.
+	before   map[string]uint64
+	overflow bool
 }
+
+// maxForgedSubjects limits how many subjects are remembered that no node writes.
+const maxForgedSubjects = 4096
 
 // errSilent means that a reader must continue with a new consumer. One whose server died
 // can be silent forever.
@@ -100,22 +111,22 @@ var errSilent = errors.New("no messages")
 // silence is how long a consumer may be silent.
 const silence = 10 * time.Second
 
-// read reads to the end, or until the consumer is silent.
-func (r *journalReader) read(ctx context.Context) error {
-	h := r.streams.shared.Load()
-	if h == nil {
-		return fmt.Errorf("cannot read the journals of other nodes: %s", r.streams.options.Problem())
-	}
-	consumer, err := h.journal.OrderedConsumer(ctx, r.from)
-	if err != nil && r.follow {
+// errEnough ends the reading of messages.
+var errEnough = errors.New("no more messages are needed")
+
+// eachMessage calls fn with the messages of a new consumer up to the last one, or until it
+// fails. It returns errSilent if the consumer does not deliver.
+func eachMessage(ctx context.Context, stream jetstream.Stream, from jetstream.OrderedConsumerConfig, follow bool, fn func(jetstream.Msg, *jetstream.MsgMetadata) error) error {
+	consumer, err := stream.OrderedConsumer(ctx, from)
+	if err != nil && follow {
 		concurrent.Sleep(ctx, time.Second)
 		return errSilent
 	}
 	if err != nil {
 		return fmt.Errorf("reading journals: %w", err)
 	}
-	defer engine.DeleteConsumer(ctx, h.journal, consumer)
-	if consumer.CachedInfo().NumPending == 0 && !r.follow {
+	defer engine.DeleteConsumer(ctx, stream, consumer)
+	if consumer.CachedInfo().NumPending == 0 && !follow {
 		return nil
 	}
 	messages, err := consumer.Messages()
@@ -132,31 +143,61 @@ func (r *journalReader) read(ctx context.Context) error {
 		if err != nil {
 			return errSilent
 		}
-		if last, err := r.pass(msg); err != nil || last && !r.follow {
+		meta, err := msg.Metadata()
+		if err != nil {
+			return err
+		}
+		if err := fn(msg, meta); err != nil || meta.NumPending == 0 && !follow {
 			return err
 		}
 	}
 }
 
-// pass passes on a message, and reports whether it is the last one.
-func (r *journalReader) pass(msg jetstream.Msg) (last bool, err error) {
-	meta, err := msg.Metadata()
-	if err != nil {
-		return false, err
+// read reads to the end, or until the consumer is silent.
+func (r *journalReader) read(ctx context.Context) error {
+	h := r.streams.shared.Load()
+	if h == nil {
+		return fmt.Errorf("cannot read the journals of other nodes: %s", r.streams.options.Problem())
 	}
-	if lines, err := journalLines(msg); err == nil { // else no node wrote it
-		if err := r.fn(lines); err != nil {
-			return false, err
+	first := max(h.journal.CachedInfo().State.FirstSeq, 1)
+	return eachMessage(ctx, h.journal, r.from, r.query.Follow, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
+		seq := meta.Sequence.Stream
+		if err := r.pass(msg, seq, first); err != nil {
+			return err
 		}
-	}
-	r.from.DeliverPolicy, r.from.OptStartTime, r.from.OptStartSeq = jetstream.DeliverByStartSequencePolicy, nil, meta.Sequence.Stream+1
-	return meta.NumPending == 0, nil
+		r.from.DeliverPolicy, r.from.OptStartTime, r.from.OptStartSeq = jetstream.DeliverByStartSequencePolicy, nil, seq+1
+		return nil
+	})
 }
 
-// journalLines parses a message of a shipper.
-func journalLines(msg jetstream.Msg) (ferrule.JournalLines, error) {
-	token := strings.Split(msg.Subject(), ".") // ferrule.TENANT.journal.NODE.CHAIN
-	first, err1 := strconv.ParseUint(msg.Headers().Get(firstHeader), 10, 64)
-	last, err2 := strconv.ParseUint(msg.Headers().Get(lastHeader), 10, 64)
-	return ferrule.JournalLines{Node: token[3], Chain: token[4], First: first, Last: last, Lines: msg.Data()}, errors.Join(err1, err2)
+// pass passes on a message, if a node wrote it or the query selects others.
+func (r *journalReader) pass(msg jetstream.Msg, seq, first uint64) error {
+	lines, forgery := r.check(msg.Subject(), msg.Headers(), msg.Data(), seq, first)
+	switch {
+	case forgery == "":
+		return r.fn(lines)
+	case !r.query.Forged:
+		return nil
+	}
+	node, chain := journalOf(msg.Subject())
+	return r.fn(ferrule.JournalLines{Node: ferrule.Clean(node, ferrule.MaxWord), Chain: ferrule.Clean(chain, ferrule.MaxWord), Forgery: forgery, Message: seq})
+}
+
+// check returns the lines of a message, or why it does not count.
+func (r *journalReader) check(subject string, header nats.Header, data []byte, seq, first uint64) (ferrule.JournalLines, ferrule.Forgery) {
+	before, known := r.before[subject]
+	b, err := openBatch(r.streams.journalKey, subject, header, data)
+	unclear := !known && (r.overflow || !r.query.Since.IsZero())
+	if known || err == nil || len(r.before) < maxForgedSubjects {
+		r.before[subject] = seq
+	} else {
+		r.overflow = true
+	}
+	switch {
+	case err != nil:
+		return ferrule.JournalLines{}, ferrule.Unsealed
+	case !unclear && !b.follows(before, first):
+		return ferrule.JournalLines{}, ferrule.Replayed
+	}
+	return b.JournalLines, ""
 }

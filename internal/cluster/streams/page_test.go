@@ -21,7 +21,7 @@ func TestPage(t *testing.T) {
 		n.Sample("DEVICE", "POLL", false), n.Sample("DEVICE", "POLL", true), engine.Names{Tenant: "*", Node: "*"}.Sample("*", "*", false),
 		n.Event("DEVICE", "TYPE"), n.Journal("CHAIN"),
 		engine.SamplesStream, engine.EventsStream, engine.JournalStream, engine.SpoolStream,
-		jetstream.MsgIDHeader, originHeader, firstHeader, lastHeader,
+		jetstream.MsgIDHeader, originHeader, firstHeader, lastHeader, afterHeader,
 	)
 	for _, reason := range []ferrule.GapReason{ferrule.Lost, ferrule.Unclear, ferrule.Restart, ferrule.Silent, ferrule.Dropped} {
 		page.Names(string(reason))

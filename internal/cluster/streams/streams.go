@@ -5,7 +5,7 @@
 //	              └─▶ Listen ◀── event.> of other nodes
 //	readings  Measured ─▶ backlog ─▶ carrier ─▶ stream ferrule-samples ─▶ Readings
 //	              └─▶ Samples ◀── sample.*.<device>.> of other nodes
-//	journal   Journal.Lines ─▶ shipper ─▶ stream ferrule-journal ─▶ Journals
+//	journal   Journal.Lines ─▶ shipper ─▶ seal ─▶ stream ferrule-journal ─▶ Journals
 //
 // Subscribers of this node's own events and readings get them whether or not NATS is
 // reachable. What cannot be stored waits in memory up to a limit; a leaf stores events
@@ -24,6 +24,7 @@ import (
 
 	"github.com/ferrulehq/ferrule/internal/cluster/concurrent"
 	"github.com/ferrulehq/ferrule/internal/cluster/engine"
+	"github.com/ferrulehq/ferrule/internal/cluster/seal"
 	"github.com/ferrulehq/ferrule/internal/ferrule"
 )
 
@@ -39,7 +40,9 @@ type Options struct {
 	Config engine.Config
 	// Identity is permanent for this node, Boot differs in each run.
 	Identity, Boot string
-	Journal        Journal
+	// Secret is what the nodes of the tenant share.
+	Secret  []byte
+	Journal Journal
 	// Problem returns why the shared streams are not open.
 	Problem func() string
 	Log     *slog.Logger
@@ -50,6 +53,8 @@ type Streams struct {
 	options Options
 	cfg     engine.Config
 	names   engine.Names
+	// journalKey seals the copies of journals.
+	journalKey seal.Key
 
 	spool     *spool
 	spooled   bell // rings when a leaf has stored an event on disk
@@ -64,15 +69,19 @@ type Streams struct {
 }
 
 // New returns streams that are not connected.
-func New(o Options) *Streams {
+func New(o Options) (*Streams, error) {
+	key, err := seal.New(o.Secret, "journal", o.Config.Tenant)
+	if err != nil {
+		return nil, err
+	}
 	s := &Streams{
-		options: o, cfg: o.Config, names: engine.Names{Tenant: o.Config.Tenant, Node: o.Config.Node},
+		options: o, cfg: o.Config, names: engine.Names{Tenant: o.Config.Tenant, Node: o.Config.Node}, journalKey: key,
 		spool: newSpool(o.Identity + "-" + o.Boot),
 	}
 	s.carrier.backlog.name, s.carrier.filter = s.spool.name, s.names.Sample("*", "*", s.leaf())
 	s.carrier.reject = s.rejectReading
 	s.samples.names, s.samples.alone = s.names, o.Config.Alone()
-	return s
+	return s, nil
 }
 
 func (s *Streams) leaf() bool { return s.cfg.Mode == engine.Leaf }
