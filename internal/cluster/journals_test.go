@@ -208,3 +208,33 @@ func TestForgedCopies(t *testing.T) {
 		t.Errorf("nodes %v have journals", c.last)
 	}
 }
+
+// TestUnsealedCopies checks that a node copies its journal again, once, after a version that
+// did not seal copies.
+func TestUnsealedCopies(t *testing.T) {
+	config, attacker := joinServers(t)
+	reader := node(t, "reader", config("acme-operator"))
+	wait.For(t, "the streams are there", func() bool { return reader.cluster.State().Working })
+	j, dir := realJournal(t, t.TempDir()), t.TempDir()
+	for n := range 3 {
+		appendCall(t, j, fmt.Sprint("call", n))
+	}
+	old, err := j.Lines(t.Context(), 0, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forge(t, attacker, engine.Names{Tenant: "acme", Node: "writer"}.Journal(old.Chain), old.First, old.Last, string(old.Lines), nil)
+	for n := range 3 {
+		writer := nodeWith(t, "writer", config("acme"), j, dir)
+		last := appendCall(t, j, fmt.Sprint("new", n))
+		var c *copied
+		wait.For(t, fmt.Sprintf("record %d is copied", last), func() bool {
+			c = reader.readCopies()
+			return c != nil && c.last["writer"] >= last
+		})
+		if got := uint64(len(c.lines["writer"])); got != c.last["writer"] {
+			t.Errorf("%d lines of %d records are copied", got, c.last["writer"])
+		}
+		writer.stop()
+	}
+}
