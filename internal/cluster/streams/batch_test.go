@@ -100,23 +100,30 @@ type anyJournal struct{ Journal }
 
 func (anyJournal) Holds(uint64, string) (bool, error) { return true, nil }
 
-// TestFlood checks that the position is found before many messages that do not count, and
-// that each of them is read once.
-func TestFlood(t *testing.T) {
+// journalStream creates a stream of journals, and returns how to write to it.
+func journalStream(t *testing.T) (stream jetstream.Stream, publish func(*nats.Msg) uint64) {
+	t.Helper()
 	t.Parallel()
 	s := clustertest.StartServer(t, &server.Options{Port: server.RANDOM_PORT, StoreDir: t.TempDir()})
-	js, key := clustertest.Connect(t, s.ClientURL()), newKey(t)
+	js := clustertest.Connect(t, s.ClientURL())
 	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: engine.JournalStream, Subjects: []string{"ferrule.*.journal.*.*"}, AllowDirect: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	publish := func(msg *nats.Msg) uint64 {
+	return stream, func(msg *nats.Msg) uint64 {
 		ack, err := js.PublishMsg(t.Context(), msg)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return ack.Sequence
 	}
+}
+
+// TestFlood checks that the position is found before many messages that do not count, and
+// that each of them is read once.
+func TestFlood(t *testing.T) {
+	stream, publish := journalStream(t)
+	key := newKey(t)
 	replayed := sealBatch(key, batch{journalSubject, 1, 3, []byte("x\n")}, 0)
 	flood := func(n int) (last uint64) {
 		for range n {
@@ -154,6 +161,29 @@ func TestFlood(t *testing.T) {
 		t.Errorf("after a start, the position is %d after message %d, read from %v: %v", after, seq, counted.starts, err)
 	}
 	want("after a start, again", c, 5, last, "")
+}
+
+// TestLostBatch checks that a batch that the server has lost is copied again.
+func TestLostBatch(t *testing.T) {
+	stream, publish := journalStream(t)
+	key := newKey(t)
+	c := &journalCopy{stream: stream, key: key, subject: journalSubject, journal: anyJournal{}}
+	var batches []uint64
+	for n := range uint64(2) {
+		batches = append(batches, publish(sealBatch(key, batch{journalSubject, n + 1, n + 1, []byte("x\n")}, n)))
+		if after, _, err := c.position(t.Context()); err != nil || after != n+1 {
+			t.Fatalf("the position is %d: %v", after, err)
+		}
+	}
+	for i, want := range []uint64{1, 0} {
+		if err := stream.DeleteMsg(t.Context(), batches[1-i]); err != nil {
+			t.Fatal(err)
+		}
+		c.stale = true // the server refuses what follows the lost one
+		if after, seq, err := c.position(t.Context()); err != nil || after != want || seq != want {
+			t.Errorf("the position is %d after message %d, want %d: %v", after, seq, want, err)
+		}
+	}
 }
 
 // FuzzBatch checks that a batch is read only as it was sealed.

@@ -29,6 +29,8 @@ type journalCopy struct {
 	seen    uint64
 	last    uint64
 	hash    string // of the last record
+	// stale is whether the server has refused a batch since then.
+	stale bool
 }
 
 // position implements destination. The error says if this node's journal does not continue
@@ -56,7 +58,9 @@ func (c *journalCopy) put(ctx context.Context, b batch, seq uint64) (uint64, err
 	defer cancel()
 	ack, err := c.engine.Shared.PublishMsg(ctx, sealBatch(c.key, b, seq), jetstream.WithExpectLastSequenceForSubject(seq, c.subject))
 	if err != nil {
-		return seq, engine.AsStale(err)
+		err = engine.AsStale(err)
+		c.stale = errors.Is(err, engine.ErrStale)
+		return seq, err
 	}
 	c.seen, c.last, c.hash = ack.Sequence, b.last, lastHash(b.data)
 	return ack.Sequence, nil
@@ -70,17 +74,20 @@ func (c *journalCopy) update(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !info.Created.Equal(c.created) {
+	newest, err := c.stream.GetLastMsgForSubject(limited, c.subject)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		newest, err = &jetstream.RawStreamMsg{}, nil
+	}
+	if err != nil {
+		return err
+	}
+	// A server that lost its last messages has fewer than it had confirmed.
+	lost := c.stale && newest.Sequence <= c.seen
+	if c.stale = false; lost || !info.Created.Equal(c.created) {
 		c.created, c.known, c.seen, c.last = info.Created, false, 0, 0
 	}
-	newest, err := c.stream.GetLastMsgForSubject(limited, c.subject)
-	switch {
-	case errors.Is(err, jetstream.ErrMsgNotFound):
+	if newest.Sequence <= c.seen {
 		c.known = true
-		return nil
-	case err != nil:
-		return err
-	case newest.Sequence <= c.seen:
 		return nil
 	}
 	var found *journalBatch
