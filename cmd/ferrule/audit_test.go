@@ -27,8 +27,9 @@ import (
 
 // copies is the copies of nodes' journals: real files, read as they grow.
 type copies struct {
-	dirs map[string]string // by node
-	err  error             // returned after all was read
+	dirs   map[string]string // by node
+	forged []ferrule.JournalLines
+	err    error // returned after all was read
 
 	mu    sync.Mutex
 	asked []ferrule.JournalQuery
@@ -39,6 +40,14 @@ func (c *copies) Read(ctx context.Context, q ferrule.JournalQuery, fn func(ferru
 	c.mu.Lock()
 	c.asked = append(c.asked, q)
 	c.mu.Unlock()
+	for _, l := range c.forged {
+		if !q.Forged {
+			break
+		}
+		if err := fn(l); err != nil {
+			return err
+		}
+	}
 	var one sync.Mutex
 	var wg sync.WaitGroup
 	for _, node := range slices.Sorted(maps.Keys(c.dirs)) {
@@ -534,6 +543,43 @@ func TestAuditVerifyUncopied(t *testing.T) {
 	c.want(1, "b     copy ", "audit", "verify")
 	appendTo(t, c.data, happened(1, "a1"), happened(2, "a2"))
 	c.want(0, "intact, 2 not copied yet", "audit", "verify")
+}
+
+// TestAuditVerifyForged checks that messages that no node wrote are named, up to a limit, and
+// that they do not hide a damaged journal.
+func TestAuditVerifyForged(t *testing.T) {
+	c := newAudited(t, "b")
+	appendTo(t, c.dirs["b"], happened(1, "b1"), happened(2, "b2"))
+	appendTo(t, c.data, happened(1, "a1"))
+	const chain = "0123456789abcdef"
+	c.forged = []ferrule.JournalLines{{Node: "ghost", Chain: chain, Forgery: ferrule.Unsealed, Message: 7}}
+	const one = "copy of 0123456789abcdef of node ghost: message 7 of the stream is not sealed with the secret of the tenant\n"
+	c.want(1, one, "audit", "verify")
+	c.want(1, "Intact: 2 journals or segments.\nFORGED: 1 message among the copies was not written by a node. It is not counted above.\n", "audit", "verify")
+	c.want(1, "messages among the copies that no node wrote: 1", "audit", "verify")
+	c.want(1, `"forged":[{"node":"ghost","chain":"0123456789abcdef","what":"unsealed","messages":1,"first":7,"last":7}]`, "audit", "verify", "--json")
+	c.want(0, "Intact: 1 record.\n", "audit", "verify", "--local")
+	for n := range uint64(3) {
+		c.forged = append(c.forged, ferrule.JournalLines{Node: "b", Chain: chain, Forgery: ferrule.Replayed, Message: 8 + n})
+	}
+	c.want(1, one, "audit", "verify")
+	c.want(1, "copy of 0123456789abcdef of node b: 3 messages, from 8 to 10 of the stream, are forged: a replay of what a node wrote\n", "audit", "verify")
+	if _, text := c.run("audit"); strings.Contains(text, "ghost") || strings.Contains(text, "damaged") {
+		t.Errorf("forged messages are shown:\n%s", text)
+	}
+	for n := range uint64(200) {
+		c.forged = append(c.forged, ferrule.JournalLines{Node: strconv.FormatUint(n, 10), Chain: chain, Forgery: ferrule.Unsealed, Message: 20 + n})
+	}
+	c.want(1, "and 102 more forged messages\n", "audit", "verify")
+	c.want(1, "FORGED: 204 messages among the copies were not written by a node. They are not counted above.\n", "audit", "verify")
+	data, err := os.ReadFile(filepath.Join(c.dirs["b"], journal.FileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeJournal(t, c.dirs["b"], [][]byte{bytes.Replace(data, []byte("robot"), []byte("rabot"), 1)})
+	c.want(1, "\nDAMAGED: ", "audit", "verify")
+	c.want(1, "\nFORGED: 204 ", "audit", "verify")
+	c.want(1, "the journal is damaged: ", "audit", "verify")
 }
 
 // TestAuditVerdict checks the verdict on a signed journal, on one that was rewritten with new

@@ -27,8 +27,9 @@ end was cut off, is found up to its newest signature. Signatures are at most a m
 1,000 records old while the gateway runs.
 
 If the gateway runs and is part of a cluster, the copies of all nodes' journals are
-checked too, and the journal of this data directory is compared with its copy. With
---key, give the keys of all nodes, or add --local.
+checked too, and the journal of this data directory is compared with its copy. Messages
+among the copies that no node has sealed are not records; they are named, and the exit
+code is 1. With --key, give the keys of all nodes, or add --local.
 
 With files, these sealed segments are checked one by one, for example in an archive.`,
 		Example: `  ferrule audit verify
@@ -127,6 +128,9 @@ func (a *app) printVerification(v audit.Verification, complete bool) error {
 		if c.More > 0 {
 			fmt.Fprintf(a.stdout, "and %d more\n", c.More)
 		}
+	}
+	for _, line := range v.Forgeries() {
+		fmt.Fprintln(a.stdout, line)
 	}
 	if !complete {
 		return nil

@@ -69,5 +69,10 @@ func verified(v audit.Verification, err error) Verification {
 			}
 		}
 	}
+	for _, line := range v.Forgeries() {
+		if len(out.Findings) < maxFindings {
+			out.Findings = append(out.Findings, ferrule.Clean(line, ferrule.MaxText))
+		}
+	}
 	return out
 }

@@ -19,7 +19,8 @@ var ErrSingleNode = errors.New("this gateway is not part of a cluster")
 // Journals reads the copied journals of all nodes.
 type Journals interface {
 	// Read calls fn with journal lines, in order within each chain and at most
-	// ferrule.MaxJournalLines bytes at a time. It returns after the last line. If
+	// ferrule.MaxJournalLines bytes at a time. If q.Forged is set, it also calls fn with
+	// messages that no node wrote, without lines. It returns after the last line. If
 	// q.Follow is set, it goes on with new lines until ctx ends and returns nil. An
 	// error of fn ends the reading and is returned. fn may block.
 	Read(ctx context.Context, q ferrule.JournalQuery, fn func(ferrule.JournalLines) error) error
@@ -57,7 +58,7 @@ func (s *Server) journal(w http.ResponseWriter, r *http.Request) {
 
 // journalQuery parses the query of a request.
 func journalQuery(values url.Values) (q ferrule.JournalQuery, err error) {
-	q.Node, q.Follow = values.Get("node"), values.Get("follow") == "true"
+	q.Node, q.Follow, q.Forged = values.Get("node"), values.Get("follow") == "true", values.Get("forged") == "true"
 	if since := values.Get("since"); since != "" {
 		q.Since, err = time.Parse(time.RFC3339Nano, since)
 	}
@@ -67,7 +68,7 @@ func journalQuery(values url.Values) (q ferrule.JournalQuery, err error) {
 // Journal calls fn with the journal lines of all nodes, as Journals.Read does. The
 // error is ErrSingleNode if the gateway is not part of a cluster.
 func (c *Client) Journal(ctx context.Context, q ferrule.JournalQuery, fn func(ferrule.JournalLines) error) error {
-	values := url.Values{"node": {q.Node}, "follow": {fmt.Sprint(q.Follow)}}
+	values := url.Values{"node": {q.Node}, "follow": {fmt.Sprint(q.Follow)}, "forged": {fmt.Sprint(q.Forged)}}
 	if !q.Since.IsZero() {
 		values.Set("since", q.Since.Format(time.RFC3339Nano))
 	}

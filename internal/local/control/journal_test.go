@@ -37,12 +37,17 @@ func TestJournal(t *testing.T) {
 		case "huge":
 			return fn(ferrule.JournalLines{Lines: make([]byte, 1<<20+1)})
 		case "a b&c":
-			if !q.Since.Equal(since) || q.Follow {
+			if !q.Since.Equal(since) || q.Follow || !q.Forged {
 				t.Errorf("got query %+v", q)
 			}
 		default:
-			if !q.Since.IsZero() {
+			if !q.Since.IsZero() || q.Forged {
 				t.Errorf("got query %+v", q)
+			}
+		}
+		if q.Forged {
+			if err := fn(ferrule.JournalLines{Node: "n", Forgery: ferrule.Replayed, Message: 7}); err != nil {
+				return err
 			}
 		}
 		for i := range uint64(3) {
@@ -52,9 +57,15 @@ func TestJournal(t *testing.T) {
 		}
 		return fn(ferrule.JournalLines{Lines: bytes.Repeat([]byte("x"), 1<<20)})
 	})})
-	for _, q := range []ferrule.JournalQuery{{Node: "a b&c", Since: since}, {}} {
+	for _, q := range []ferrule.JournalQuery{{Node: "a b&c", Since: since, Forged: true}, {}} {
 		var got []string
 		err := client.Journal(t.Context(), q, func(l ferrule.JournalLines) error {
+			if l.Forgery != "" {
+				if !q.Forged || l.Forgery != ferrule.Replayed || l.Message != 7 {
+					t.Errorf("got %+v", l)
+				}
+				return nil
+			}
 			got = append(got, fmt.Sprintf("%s %s %d-%d %d", l.Node, l.Chain, l.First, l.Last, len(l.Lines)))
 			if len(l.Lines) < 100 && !bytes.Equal(l.Lines, line) {
 				t.Errorf("got %q", l.Lines)

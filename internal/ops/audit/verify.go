@@ -86,6 +86,10 @@ func (v *Verification) addSegments(paths []string) error {
 type Verification struct {
 	Chains []Verified `json:"chains"`
 	Wrong  int        `json:"wrong"` // number of findings
+	// Forged is what no node wrote among the copies. Each entry is a finding. MoreForged is the
+	// number of messages that are left out.
+	Forged     []Forged `json:"forged,omitempty"`
+	MoreForged int      `json:"more_forged,omitempty"`
 	// Cluster reports whether there are copies of several nodes.
 	Cluster bool `json:"-"`
 
@@ -112,16 +116,31 @@ func (v *Verification) add(c Verified) {
 
 // Err returns an error if something was found.
 func (v *Verification) Err() error {
-	if v.Wrong == 0 {
-		return nil
+	switch damaged := v.damaged(); {
+	case damaged > 0:
+		return fmt.Errorf("the journal is damaged: %d findings", damaged)
+	case v.Wrong > 0:
+		return fmt.Errorf("messages among the copies that no node wrote: %d", v.forgedMessages())
 	}
-	return fmt.Errorf("the journal is damaged: %d findings", v.Wrong)
+	return nil
+}
+
+// damaged returns the number of findings in the journals themselves.
+func (v *Verification) damaged() (n int) {
+	for _, c := range v.Chains {
+		n += len(c.Findings) + c.More
+	}
+	return n
 }
 
 // verifyCopies checks the copies of all nodes' journals.
 func (p Parts) verifyCopies(ctx context.Context, v *Verification) error {
 	chains := make(map[origin]*journal.Verifier)
-	err := p.Nodes.Journal(ctx, ferrule.JournalQuery{}, func(l ferrule.JournalLines) error {
+	err := p.Nodes.Journal(ctx, ferrule.JournalQuery{Forged: true}, func(l ferrule.JournalLines) error {
+		if l.Forgery != "" {
+			v.addForged(l)
+			return nil
+		}
 		from := origin{l.Node, l.Chain}
 		if chains[from] == nil {
 			chains[from] = journal.NewVerifier(l.Chain, v.keys...)
@@ -141,6 +160,7 @@ func (p Parts) verifyCopies(ctx context.Context, v *Verification) error {
 	for from, verifier := range chains {
 		v.add(Verified{Node: from.node, Copy: true, Report: verifier.Report()})
 	}
+	v.sortForged()
 	slices.SortFunc(v.Chains, func(a, b Verified) int { return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Chain, b.Chain)) })
 	v.Cluster = true
 	return nil
@@ -192,15 +212,21 @@ func differs(last, copied uint64) journal.Finding {
 // Verdict returns the result in one or a few sentences, one per line.
 func (v *Verification) Verdict() string {
 	var lines []string
-	switch {
-	case v.Wrong == 1:
+	switch damaged := v.damaged(); {
+	case damaged == 1:
 		lines = append(lines, "DAMAGED: 1 finding.")
-	case v.Wrong > 0:
-		lines = append(lines, fmt.Sprintf("DAMAGED: %d findings.", v.Wrong))
+	case damaged > 0:
+		lines = append(lines, fmt.Sprintf("DAMAGED: %d findings.", damaged))
 	case len(v.Chains) == 1:
 		lines = append(lines, "Intact: "+v.Chains[0].extent()+".")
 	default:
 		lines = append(lines, fmt.Sprintf("Intact: %d journals or segments.", len(v.Chains)))
+	}
+	switch n := v.forgedMessages(); {
+	case n == 1:
+		lines = append(lines, "FORGED: 1 message among the copies was not written by a node. It is not counted above.")
+	case n > 1:
+		lines = append(lines, fmt.Sprintf("FORGED: %d messages among the copies were not written by a node. They are not counted above.", n))
 	}
 	for _, c := range v.Chains {
 		if c.Copy && !v.given || c.Records == 0 {
