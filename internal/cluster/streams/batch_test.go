@@ -163,6 +163,27 @@ func TestFlood(t *testing.T) {
 	want("after a start, again", c, 5, last, "")
 }
 
+// TestPurged checks that batches count after those before them were purged.
+func TestPurged(t *testing.T) {
+	stream, publish := journalStream(t)
+	s := &Streams{journalKey: newKey(t), names: engine.Names{Tenant: "acme", Node: "north"}}
+	s.shared.Store(&Shared{journal: stream})
+	for n := range uint64(3) {
+		publish(sealBatch(s.journalKey, batch{journalSubject, n + 1, n + 1, []byte("x\n")}, n))
+	}
+	if err := stream.Purge(t.Context(), jetstream.WithPurgeSequence(2)); err != nil {
+		t.Fatal(err)
+	}
+	var read []string
+	err := s.Journals().Read(t.Context(), ferrule.JournalQuery{Forged: true}, func(l ferrule.JournalLines) error {
+		read = append(read, fmt.Sprint(l.First, l.Forgery))
+		return nil
+	})
+	if want := "[2 3]"; err != nil || fmt.Sprint(read) != want {
+		t.Errorf("read %v, want %s: %v", read, want, err)
+	}
+}
+
 // TestLostBatch checks that a batch that the server has lost is copied again.
 func TestLostBatch(t *testing.T) {
 	stream, publish := journalStream(t)

@@ -159,9 +159,16 @@ func (r *journalReader) read(ctx context.Context) error {
 	if h == nil {
 		return fmt.Errorf("cannot read the journals of other nodes: %s", r.streams.options.Problem())
 	}
-	first := max(h.journal.CachedInfo().State.FirstSeq, 1)
+	var first uint64
 	return eachMessage(ctx, h.journal, r.from, r.query.Follow, func(msg jetstream.Msg, meta *jetstream.MsgMetadata) error {
 		seq := meta.Sequence.Stream
+		if first == 0 { // now that the reader has its place: what was purged before it is not missed
+			info, err := h.journal.Info(ctx)
+			if err != nil {
+				return fmt.Errorf("reading journals: %w", err)
+			}
+			first = max(info.State.FirstSeq, 1)
+		}
 		if err := r.pass(msg, seq, first); err != nil {
 			return err
 		}
