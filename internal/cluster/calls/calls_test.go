@@ -417,7 +417,7 @@ func TestParseRequest(t *testing.T) {
 	req := &request{
 		Call: ferrule.Call{
 			ID: "01k8", Client: ferrule.Client{Name: "a \"program\"", Version: "1", Protocol: "2026-07-28"},
-			Principal: ferrule.Principal{Role: ferrule.Agent, Name: "claude", Auth: "token", User: "maria", Scopes: ferrule.ScopeRead, Devices: "pump,*-lamp", Groups: "a,b"},
+			Principal: ferrule.Principal{Role: ferrule.Agent, Name: "claude", Auth: "token", User: "maria", Scopes: ferrule.ScopeRead, Devices: "pump,*-lamp", Groups: "a,b", TokenID: "t1"},
 			Device:    "pump", Operation: ferrule.Subscribe, Tool: "start\u00e9\n", Args: json.RawMessage(`{"litres":2e1,"why":["\u00e9",null]}`),
 			Timeout: ferrule.Duration(30 * time.Second), Subscriber: "s", Session: "t", TakesJob: true, Askable: []ferrule.AskTarget{ferrule.User, ferrule.Page},
 			Job:    &ferrule.Job{Handle: "7", Began: time.Date(2026, 11, 18, 2, 3, 4, 5, time.UTC), Epoch: 3, Message: "drilling", Every: ferrule.Duration(time.Second)},
