@@ -65,7 +65,7 @@ func TestJudged(t *testing.T) {
 		if _, err := sensor.Open(t.Context()); !errors.Is(err, errChanged) {
 			t.Errorf("after the session, Open returned %v", err)
 		}
-		if opened, err = last.Open(t.Context()); err != nil {
+		if _, err = last.Open(t.Context()); err != nil {
 			t.Errorf("what was reported last cannot be opened: %v", err)
 		}
 
