@@ -9,7 +9,7 @@ build: ## build the binary ./ferrule
 check: ## the quick answer: format, vet, lint, unit tests; two minutes
 	bash .ci/check
 
-ci: ## the gate: everything that a commit must pass
+ci: ## the gate: everything that a commit must pass; 25 to 40 minutes
 	bash .ci/run
 
 peers: ## jobs of real parts: all, or those in JOBS
